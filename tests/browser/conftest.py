@@ -1,22 +1,29 @@
-"""Fixtures of the browser tests: a running site, Debian's Chromium, and a page that keeps watch."""
+"""Fixtures of the browser tests: a running site, Debian's Chromium, and a page that keeps watch.
+
+All tests of this folder that follow each other in a process share one Chromium and one site; both
+end before a test of another folder begins.
+"""
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import Browser, expect, sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
 from tests.support.servers import Servers, drop_database, make_database
 
 if TYPE_CHECKING:
+    from tests.browser.shared import Kept
     from tests.browser.site import Site
-    from tests.browser.watch import Watch
+    from tests.browser.watch import Profiles, Watch
 
 CHROMIUM = "/usr/bin/chromium"
 # How long a page takes on a busy machine is no defect of it.
@@ -30,19 +37,24 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+FOLDER = Path(__file__).parent
 
 
 # pytest reads this file before Django is set up, so what needs models is imported by name, later.
+SHARED = "tests.browser.shared"
 SITE = "tests.browser.site"
 WATCH = "tests.browser.watch"
+# What is to be closed before a test of another folder.
+_kept: list[Kept[bool, Site] | Kept[None, Profiles]] = []
 
 
-def _site(servers: Servers, *, with_history: bool) -> Iterator[Site]:
+@contextmanager
+def _site(servers: Servers, month: bool) -> Iterator[Site]:
     make_database(servers.postgres)
     parts = import_module(SITE)
     try:
         # Chromium's driver has a loop in this thread, and the past is written in one of its own.
-        cast, key, requests, credential = parts.elsewhere(lambda: parts.fill(with_history))
+        cast, key, requests, credential = parts.elsewhere(partial(parts.fill, month))
         with tempfile.TemporaryDirectory() as folder:
             processes = parts.Processes(Path(folder), credential)
             try:
@@ -54,28 +66,61 @@ def _site(servers: Servers, *, with_history: bool) -> Iterator[Site]:
         drop_database(servers.postgres)
 
 
-@pytest.fixture(scope="module")
-def site(servers: Servers, request: pytest.FixtureRequest) -> Iterator[Site]:
-    """A site with three hours of traffic, or an empty one where a module says `HISTORY = False`."""
-    yield from _site(servers, with_history=getattr(request.module, "HISTORY", True))
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """Debian's Chromium; the driver's own event loop ends with it, before any other tests."""
+@contextmanager
+def _profiles(_: None) -> Iterator[Profiles]:
     # Django's ORM is used from this thread too, while the driver keeps a loop of its own in it.
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
-    with sync_playwright() as driver:
-        running = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield running
-        running.close()
-    del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
+    try:
+        with sync_playwright() as driver:
+            running = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+            yield import_module(WATCH).Profiles(running)
+            running.close()
+    finally:
+        del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
+
+
+@pytest.fixture(scope="session")
+def sites(servers: Servers) -> Iterator[Kept[bool, Site]]:
+    """One site at a time: there is one database."""
+    kept = import_module(SHARED).Kept(partial(_site, servers))
+    _kept.append(kept)
+    yield kept
+    kept.close()
+
+
+@pytest.fixture(scope="session")
+def profiles() -> Iterator[Kept[None, Profiles]]:
+    """Debian's Chromium; the driver's own event loop ends with it."""
+    kept = import_module(SHARED).Kept(_profiles)
+    _kept.append(kept)
+    yield kept
+    kept.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    """Close what is shared once a test of another folder follows."""
+    try:
+        return (yield)
+    finally:
+        if nextitem is None or FOLDER not in nextitem.path.parents:
+            for kept in _kept:
+                kept.close()
+
+
+@pytest.fixture(scope="module")
+def site(sites: Kept[bool, Site], request: pytest.FixtureRequest) -> Site:
+    """The site with a past of three hours that looks used, which its tests share and add to.
+
+    A module that says `MONTH = True` has one with a month of money in the ledger instead.
+    """
+    return sites.of(getattr(request.module, "MONTH", False))
 
 
 @pytest.fixture
-def watch(browser: Browser) -> Iterator[Watch]:
+def watch(profiles: Kept[None, Profiles]) -> Iterator[Watch]:
     """Opens pages and remembers what went wrong on them; fails the test for it at its end."""
-    made = import_module(WATCH).Watch(browser)
+    made = import_module(WATCH).Watch(profiles.of(None))
     yield made
     made.close()
     assert made.complaints == []

@@ -23,13 +23,13 @@ from controlplane.kernel.price import Price, TokenCounts, charge_nano
 from controlplane.quotas.services import rate_limit_set
 from controlplane.slos.services import objective_create
 from controlplane.tenants.keys import apikey_create
-from controlplane.tenants.models import ApiKey, User
+from controlplane.tenants.models import ApiKey
 from controlplane.tenants.services import project_create
-from tests.browser.site import Site
 from tests.support.fleet import MODEL
 from tests.support.money import rows, superuser_dsn
 from tests.support.month import INSERT_LINE, Line
 from tests.support.objectives import count, draft
+from tests.support.people import Cast
 from tests.support.rules import generates, publish
 
 PRICES = {
@@ -57,17 +57,15 @@ COUNT = """
 """
 
 
-def furnish(site: Site) -> None:
-    """Make the site look used. Alice runs the installation, too."""
-    cast = site.cast
-    User.objects.filter(id=cast.alice.id).update(is_staff=True)
+def furnish(cast: Cast, key: ApiKey) -> None:
+    """Make the site look used; `key` has sent what it was sent."""
     support = project_create(actor=cast.alice, organization=cast.acme, name="support")
     bot = apikey_create(actor=cast.alice, project=support, label="support bot").key
     batch = apikey_create(actor=cast.alice, project=cast.project, label="nightly batch").key
-    _set_limits(site, bot)
-    _write_texts(site)
-    _write_objectives(site)
-    write_months([site.key.key, bot, batch])
+    _set_limits(cast, bot)
+    _write_texts(cast)
+    _write_objectives(cast)
+    write_months([key, bot, batch])
     hour = hour_after(datetime.now(UTC)) - timedelta(hours=1)
     reconcile_requests(cast.acme.id, hour - timedelta(hours=1), hour)
 
@@ -88,11 +86,11 @@ def write_months(keys: list[ApiKey]) -> None:
     seal_ledger()
 
 
-def _set_limits(site: Site, bot: ApiKey) -> None:
-    alice, acme = site.cast.alice, site.cast.acme
+def _set_limits(cast: Cast, bot: ApiKey) -> None:
+    alice, acme = cast.alice, cast.acme
     plans: tuple[tuple[Subject, int, BudgetPeriod], ...] = (
         (acme, 150, BudgetPeriod.MONTH),
-        (site.cast.project, 80, BudgetPeriod.MONTH),
+        (cast.project, 100, BudgetPeriod.MONTH),
         (bot, 4, BudgetPeriod.DAY),
     )
     for subject, usd, period in plans:
@@ -104,19 +102,19 @@ def _set_limits(site: Site, bot: ApiKey) -> None:
     rate_limit_set(actor=alice, subject=bot, tokens_per_min=200_000)
 
 
-def _write_texts(site: Site) -> None:
+def _write_texts(cast: Cast) -> None:
     """A rule in force, and a template."""
     publish(generates("small-first", MODEL, aliases=["fast"]), note="the small model first")
-    alice, acme = site.cast.alice, site.cast.acme
+    alice, acme = cast.alice, cast.acme
     template = prompt_create(actor=alice, organization_id=acme.id, name="greeting")
     body = {"messages": [{"role": "system", "content": "You help guests of our hotel."}]}
     version = PromptVersions(alice, template).draft_create(body, note="the first")
     PromptVersions(alice, version.template).publish(version)
 
 
-def _write_objectives(site: Site) -> None:
+def _write_objectives(cast: Cast) -> None:
     """An objective that is kept and one that is not, with counts of the last hours."""
-    alice, acme = site.cast.alice, site.cast.acme
+    alice, acme = cast.alice, cast.acme
     late = draft(name="first tokens", indicator="ttft", threshold=250_000, target_ppm=950_000)
     for wanted, bad in ((draft(), 1), (late, 14)):
         objective = objective_create(actor=alice, organization=acme.id, draft=wanted)

@@ -21,7 +21,6 @@ from playwright.sync_api import Page, expect
 
 from controlplane.slos.selectors import objective_standings
 from frontend.shared.navigation import NAVIGATION
-from tests.browser.demo import furnish
 from tests.browser.site import Site, elsewhere
 from tests.browser.watch import DESK, PHONE, Watch
 from tests.support.fleet import MODEL
@@ -39,8 +38,7 @@ RANGED = frozenset({"overview", "latency", "cache", "requests", "insights"})
 
 @pytest.fixture(scope="module")
 def used(site: Site) -> Iterator[Site]:
-    """The site with a past, limits and money, and with requests under way."""
-    elsewhere(lambda: furnish(site))
+    """The site with requests under way."""
     with traffic(site):
         yield site
 

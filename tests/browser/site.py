@@ -26,9 +26,12 @@ from controlplane.catalog.services import ModelDraft, PriceDraft, model_create, 
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.fleet.services import node_credential_create
 from controlplane.tenants.keys import CreatedKey, apikey_create
+from controlplane.tenants.models import User
+from tests.browser.demo import furnish
 from tests.browser.history import write_history
 from tests.support.fleet import MODEL, make_model
 from tests.support.loopback import reserve_port
+from tests.support.month import seal_month, seed_month
 from tests.support.people import Cast, give_password, make_cast
 
 PASSWORD = "correct-horse-battery-staple"
@@ -71,14 +74,18 @@ def elsewhere(work: Callable[[], T]) -> T:
         return thread.submit(work_and_close).result()
 
 
-def fill(with_history: bool) -> tuple[Cast, CreatedKey, list[uuid.UUID], str]:
-    """People, a model with a price, a key, a node's credential; and a past, if asked for."""
+def fill(month: bool) -> tuple[Cast, CreatedKey, list[uuid.UUID], str]:
+    """People, a model with a price, a key, a node's credential; and a month, or a past.
+
+    Alice runs the installation, too.
+    """
     cast = make_cast()
     for user in (cast.alice, cast.bob, cast.charlie):
         give_password(user, PASSWORD)
         # The pages are in a process of its own, which has the product's hashers.
         user.password = _hashed()
         user.save(update_fields=["password"])
+    User.objects.filter(id=cast.alice.id).update(is_staff=True)
     draft = ModelDraft(
         name=MODEL,
         pool="default",
@@ -92,7 +99,13 @@ def fill(with_history: bool) -> tuple[Cast, CreatedKey, list[uuid.UUID], str]:
     node = node_credential_create(actor=OPERATOR, name=NODE, pool="default")
     key = apikey_create(actor=cast.alice, project=cast.project, label="nightly summaries")
     apikey_create(actor=cast.alice, project=cast.project, label="search agents", lifetime_days=None)
-    requests = write_history(cast, key.key, MODEL) if with_history else []
+    requests: list[uuid.UUID] = []
+    if month:
+        seed_month(cast)
+        seal_month()
+    else:
+        requests = write_history(cast, key.key, MODEL)
+        furnish(cast, key.key)
     return cast, key, requests, node.secret
 
 

@@ -9,9 +9,8 @@ from playwright.sync_api import expect
 
 from tests.browser.site import Site, elsewhere
 from tests.browser.test_routing import let_stella_in
-from tests.browser.watch import DESK, PHONE, Watch, serious_findings, wider_than_screen
+from tests.browser.watch import DESK, PHONE, Watch, fits
 
-HISTORY = False
 TEXT = """\
 sluice: 1
 organizations:
@@ -32,17 +31,15 @@ def test_a_document_is_compared_and_a_slip_is_told(
     elsewhere(partial(let_stella_in, site))
     page = watch.sign_in(site, email="stella@example.org", size=size, dark=dark)
     page.goto("/configuration")
-    assert serious_findings(page) == []
+    fits(page)
     page.get_by_role("link", name="rate-limits").click()
     expect(page.get_by_role("textbox", name="YAML")).to_contain_text("requests_per_day")
     page.get_by_role("textbox", name="YAML").fill(TEXT)
     page.get_by_role("button", name="Compare").click()
     expect(page.locator("#changes-title")).to_contain_text("values would change")
     expect(page.get_by_role("button", name="Apply these changes")).to_be_visible()
-    assert serious_findings(page) == []
-    assert wider_than_screen(page) <= 0
+    fits(page)
     page.get_by_role("textbox", name="YAML").fill(TEXT.replace("concurrency", "at_once"))
     page.get_by_role("button", name="Compare").click()
     expect(page.get_by_role("alert")).to_contain_text("(line 4)")
-    assert serious_findings(page) == []
-    assert wider_than_screen(page) <= 0
+    fits(page)

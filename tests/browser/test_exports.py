@@ -13,7 +13,7 @@ from playwright.sync_api import expect
 from controlplane.billing.exports.services import exports_due
 from controlplane.billing.exports.writer import export_write
 from tests.browser.site import Site, elsewhere
-from tests.browser.watch import DESK, PHONE, Watch, serious_findings, wider_than_screen
+from tests.browser.watch import DESK, PHONE, Watch, fits
 
 
 def _work() -> None:
@@ -36,13 +36,11 @@ def test_an_export_is_made_watched_and_taken_away(
     page.wait_for_url(re.compile("/exports$"))
     row = page.locator("#export-rows tbody tr").first
     expect(row).to_contain_text("Waiting")
-    assert serious_findings(page) == []
-    assert wider_than_screen(page) <= 0
+    fits(page)
     elsewhere(_work)
     # The list asks again by itself.
     expect(row).to_contain_text("Done")
-    assert serious_findings(page) == []
-    assert wider_than_screen(page) <= 0
+    fits(page)
     with page.expect_download() as file:
         row.get_by_role("link", name="CSV").click()
     assert file.value.suggested_filename == "sluice-focus-2025-10-01-to-2025-10-31.csv"

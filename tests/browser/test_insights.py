@@ -9,7 +9,6 @@ import io
 import json
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
 
 import pytest
 from django.core.management import call_command
@@ -21,7 +20,7 @@ from controlplane.fleet.overview import fleet_view
 from controlplane.insights.client import KEY_VARIABLE
 from tests.browser.site import Site, elsewhere
 from tests.browser.test_routing import let_stella_in
-from tests.browser.watch import DESK, PHONE, Watch, serious_findings, wider_than_screen
+from tests.browser.watch import Watch, ask, check
 from tests.support.fleet import MODEL
 from tests.support.month import seal_month
 from tests.support.waiting import wait_for
@@ -62,29 +61,11 @@ def _served() -> bool:
     return any(node.ready and node.node.facts.get("offers") for v in found for node in v.nodes)
 
 
-def look(page: Page) -> None:
-    """No serious finding, nothing wider than the screen, on a desk and on a phone."""
-    for width, height in (PHONE, DESK):
-        page.set_viewport_size({"width": width, "height": height})
-        assert wider_than_screen(page) <= 0
-        assert serious_findings(page) == []
-
-
 def download(page: Page, name: str) -> bytes:
     """The file behind a link."""
     with page.expect_download() as found:
         page.get_by_role("link", name=name, exact=True).click()
     return found.value.path().read_bytes()
-
-
-def ask(page: Page, site: Site) -> None:
-    """One request with a body that could be half as long."""
-    answer: Any = page.request.post(
-        f"{site.url}/v1/chat/completions",
-        headers={"authorization": f"Bearer {site.key.secret}"},
-        data={"model": MODEL, "max_tokens": 2, "messages": [{"role": "user", "content": WASTE}]},
-    )
-    assert answer.status == 200
 
 
 def test_the_commands_say_what_was_found(told: dict[str, str]) -> None:
@@ -102,8 +83,10 @@ def test_the_commands_say_what_was_found(told: dict[str, str]) -> None:
 def test_a_member_sees_what_to_mend_and_how_it_went(
     site: Site, watch: Watch, told: dict[str, str]
 ) -> None:
-    page = watch.sign_in(site)
-    ask(page, site)
+    # Who runs the installation sees more.
+    page = watch.sign_in(site, email="bob@example.org")
+    # A body that could be half as long.
+    ask(page, site, site.key.secret, WASTE)
     page.goto("/insights")
     for _ in range(LOOKS_MAX):
         # Counts are written every few seconds.
@@ -113,26 +96,26 @@ def test_a_member_sees_what_to_mend_and_how_it_went(
         page.reload()
     expect(page.get_by_role("heading", name="nightly summaries")).to_be_visible()
     expect(page.get_by_role("rowheader", name="JSON with empty, null")).to_be_visible()
-    look(page)
+    check(page)
     assert b"dead_json" in download(page, "Download CSV")
     page.get_by_role("link", name="Stage map").click()
     expect(page.get_by_role("rowheader", name="prefill prompt into the KV")).to_be_visible()
-    look(page)
+    check(page)
     assert download(page, "PDF").startswith(b"%PDF")
     assert b"| 5 Inference |" in download(page, "Markdown")
     assert b"s7_bill.settle" in download(page, "CSV")
     page.get_by_role("link", name="Comparison").click()
     expect(page.get_by_role("rowheader", name="Baseline")).to_be_visible()
     expect(page.get_by_role("row").filter(has_text="right-sized")).to_contain_text("as fast")
-    look(page)
+    check(page)
     expect(page.get_by_role("link", name="Capacity")).to_have_count(0)
 
 
 def test_staff_reckon_what_if(site: Site, watch: Watch, told: dict[str, str]) -> None:
-    page = watch.sign_in(site, email=STAFF, dark=True)
+    page = watch.sign_in(site, email=STAFF)
     page.goto("/insights/capacity?days=1")
     expect(page.get_by_text("bottleneck", exact=True)).to_be_visible()
-    look(page)
+    check(page)
     page.get_by_label("Peak rate, requests/s").fill("1e6")
     page.keyboard.press("Enter")
     page.wait_for_url("**rate=1e6**")

@@ -6,12 +6,11 @@ import json
 import re
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from tests.browser.site import Site
-from tests.browser.watch import DESK, PHONE, Watch, serious_findings, wider_than_screen
+from tests.browser.watch import DESK, PHONE, Watch, fits
 
-HISTORY = False
 BODY = {
     "messages": [
         {"role": "system", "content": "You answer questions about the handbook. " * 8},
@@ -25,12 +24,6 @@ BODY = {
 }
 
 
-def check(page: Page) -> None:
-    """Accessible, and no wider than its screen."""
-    assert serious_findings(page) == [], page.url
-    assert wider_than_screen(page) <= 0, page.url
-
-
 @pytest.mark.parametrize(("size", "dark"), [(DESK, False), (PHONE, True)])
 def test_a_template_is_made_tried_and_published(
     site: Site, watch: Watch, size: tuple[int, int], dark: bool
@@ -38,7 +31,7 @@ def test_a_template_is_made_tried_and_published(
     page = watch.sign_in(site, size=size, dark=dark)
     name = f"support-{size[0]}"
     page.goto("/templates")
-    check(page)
+    fits(page)
     page.locator("[data-opens=new-template]").first.click()
     page.get_by_label("Name").fill(name)
     page.get_by_role("button", name="Create", exact=True).click()
@@ -49,7 +42,7 @@ def test_a_template_is_made_tried_and_published(
     page.locator("#value-question").fill("Where do I park?")
     page.get_by_role("button", name="Dry run").click()
     expect(page.locator("main")).to_contain_text("Where do I park? In a dry tone.")
-    check(page)
+    fits(page)
     page.locator("[data-opens=publish]").click()
     page.get_by_role("button", name="Publish to all requests").click()
     expect(page.locator("main .status.ok").first).to_have_text("published")
@@ -59,7 +52,7 @@ def test_a_template_is_made_tried_and_published(
     page.locator("#draft-body").fill(json.dumps(changed))
     page.get_by_role("button", name="Save draft").click()
     expect(page.locator("#difference-title")).to_be_visible()
-    check(page)
+    fits(page)
     page.goto("/templates")
     expect(page.locator("main")).to_contain_text(name)
-    check(page)
+    fits(page)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from functools import partial
 
-import pytest
 from playwright.sync_api import Page, expect
 
 from controlplane.catalog.selectors import model_list
@@ -17,11 +16,10 @@ from controlplane.routing.services import RuleVersions
 from controlplane.tenants.people.services import membership_set
 from controlplane.tenants.sign_in.accounts import setup_link_consume, setup_link_create
 from tests.browser.site import PASSWORD, Site, elsewhere
-from tests.browser.watch import DESK, PHONE, Watch, serious_findings, wider_than_screen
+from tests.browser.watch import Watch, check, fits
 from tests.support.rules import generates, publish
 
 LARGE = "large"
-SIZES = pytest.mark.parametrize(("size", "dark"), [(DESK, False), (PHONE, True)])
 
 
 def let_stella_in(site: Site) -> None:
@@ -45,21 +43,13 @@ def let_stella_in(site: Site) -> None:
         )
 
 
-def staff(site: Site, watch: Watch, size: tuple[int, int] = DESK, dark: bool = False) -> Page:
+def staff(site: Site, watch: Watch) -> Page:
     elsewhere(partial(let_stella_in, site))
-    return watch.sign_in(site, email="stella@example.org", size=size, dark=dark)
+    return watch.sign_in(site, email="stella@example.org")
 
 
-def fits(page: Page) -> None:
-    assert serious_findings(page) == [], page.url
-    assert wider_than_screen(page) <= 0, page.url
-
-
-@SIZES
-def test_pages_are_accessible_and_fit(
-    site: Site, watch: Watch, size: tuple[int, int], dark: bool
-) -> None:
-    page = staff(site, watch, size, dark)
+def test_pages_are_accessible_and_fit(site: Site, watch: Watch) -> None:
+    page = staff(site, watch)
 
     def fill() -> int:
         current = ruleset_in_force()
@@ -73,7 +63,7 @@ def test_pages_are_accessible_and_fit(
     version = elsewhere(fill)
     for path in ("/routing", f"/routing/{version}", f"/routing/{version}/dry-run?hours=6"):
         page.goto(path)
-        fits(page)
+        check(page)
     expect(page.get_by_role("heading", name="From and to")).to_be_visible()
 
 

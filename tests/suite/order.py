@@ -14,7 +14,7 @@ from xdist.scheduler import LoadFileScheduling
 from tests.suite.durations import Durations, read
 
 # One process gets all of a folder whose files share something that takes long to start.
-TOGETHER = ("tests/inference/conformance/",)
+TOGETHER = ("tests/browser/", "tests/inference/conformance/")
 
 
 def unit_of(nodeid: str) -> str:

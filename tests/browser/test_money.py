@@ -1,42 +1,48 @@
-"""Invoices, wallet and grants in a real browser: issue, look, credit, top up, on desk and phone."""
+"""A month of money in a real browser: ledger, budgets, invoices, wallet and grants."""
 
 from __future__ import annotations
 
-import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
-from controlplane.tenants.models import User
-from tests.browser.site import Site, elsewhere
-from tests.browser.watch import DESK, PHONE, Watch, serious_findings, wider_than_screen
-from tests.support.month import PERIOD, seal_month, seed_month
+from tests.browser.site import Site
+from tests.browser.watch import PHONE, Watch, check, fits, turn
+from tests.support.month import PERIOD
 
-HISTORY = False
-
-
-@pytest.fixture(autouse=True, scope="module")
-def seeded(site: Site) -> None:
-    """A month to invoice, and Alice runs the installation, too."""
-
-    def seed() -> None:
-        User.objects.filter(id=site.cast.alice.id).update(is_staff=True)
-        seed_month(site.cast)
-        seal_month()
-
-    elsewhere(seed)
+MONTH = True
+LAPTOP = (1280, 900)
 
 
-def _look(page: Page) -> None:
-    assert serious_findings(page) == []
-    assert not wider_than_screen(page)
+def test_a_budget_is_set_with_the_form(site: Site, watch: Watch) -> None:
+    page = watch.sign_in(site)
+    page.goto("/budgets")
+    check(page)
+    page.get_by_role("button", name="Set a budget").click()
+    page.get_by_label("Amount, USD").fill("250.00")
+    page.get_by_label("Time zone").fill("Europe/Berlin")
+    page.get_by_role("dialog").get_by_role("button", name="Save").click()
+    expect(page.get_by_text("The budget is saved")).to_be_visible()
+    expect(page.get_by_text("month, Europe/Berlin")).to_be_visible()
+    fits(page)
+
+
+def test_a_month_is_closed_with_the_form(site: Site, watch: Watch) -> None:
+    page = watch.sign_in(site)
+    page.goto("/ledger")
+    expect(page.get_by_role("heading", name="Accounts")).to_be_visible()
+    check(page)
+    page.get_by_role("button", name="Close a month").click()
+    page.get_by_role("button", name="Close month").click()
+    expect(page.get_by_text("is closed and accepts no more entries")).to_be_visible()
+    fits(page)
 
 
 def test_a_month_is_issued_and_credited(site: Site, watch: Watch) -> None:
-    page = watch.sign_in(site, size=DESK)
+    page = watch.sign_in(site)
     page.goto("/invoices")
-    _look(page)
+    fits(page)
     page.goto(f"/invoices/preview?period={PERIOD}")
     expect(page.get_by_role("heading", level=1)).to_have_text(f"Preview of {PERIOD}")
-    _look(page)
+    fits(page)
     page.goto("/invoices")
     page.get_by_role("button", name="Issue an invoice").click()
     page.locator("#issue-period").evaluate(
@@ -44,7 +50,7 @@ def test_a_month_is_issued_and_credited(site: Site, watch: Watch) -> None:
     )
     page.get_by_role("button", name="Issue invoice").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Invoice INV-000001")
-    _look(page)
+    fits(page)
     with page.expect_download() as download:
         page.get_by_role("link", name="PDF").click()
     assert download.value.suggested_filename == "INV-000001.pdf"
@@ -52,19 +58,19 @@ def test_a_month_is_issued_and_credited(site: Site, watch: Watch) -> None:
     page.get_by_label("Reason").fill("the wrong model")
     page.get_by_role("button", name="Issue credit note").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Credit note CN-000001")
-    phone = watch.sign_in(site, size=PHONE, dark=True)
-    phone.goto("/invoices")
-    _look(phone)
-    phone.get_by_role("link", name="INV-000001", exact=True).click()
-    expect(phone.get_by_role("heading", level=1)).to_have_text("Invoice INV-000001")
-    _look(phone)
+    turn(page, PHONE, dark=True)
+    page.goto("/invoices")
+    fits(page)
+    page.get_by_role("link", name="INV-000001", exact=True).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Invoice INV-000001")
+    fits(page)
 
 
 def test_a_wallet_is_filled_and_a_large_grant_waits(site: Site, watch: Watch) -> None:
     watch.allowed.append("422")
-    page = watch.sign_in(site, size=DESK)
+    page = watch.sign_in(site)
     page.goto("/wallet")
-    _look(page)
+    fits(page)
     for amount, told in (("250.00", "added for Other"), ("5000", "must approve it")):
         page.goto("/grants")
         page.get_by_label("Organization", exact=True).last.select_option(label="Other")
@@ -78,12 +84,12 @@ def test_a_wallet_is_filled_and_a_large_grant_waits(site: Site, watch: Watch) ->
             page.get_by_label("Make this organization prepaid").check()
             page.get_by_role("button", name="Add funds").click()
         expect(page.get_by_role("status")).to_contain_text(told)
-    _look(page)
+    fits(page)
     # Whoever asked may take it back, and is not offered to approve it.
     expect(page.get_by_role("button", name="Approve")).to_have_count(0)
     owner = watch.sign_in(site, email="charlie@example.org", size=PHONE)
     owner.goto("/wallet")
     expect(owner.get_by_text("$250.00").first).to_be_visible()
-    _look(owner)
-    owner.set_viewport_size({"width": 1280, "height": 900})
-    _look(owner)
+    fits(owner)
+    turn(owner, LAPTOP, dark=False)
+    fits(owner)
