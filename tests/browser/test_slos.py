@@ -87,7 +87,9 @@ def test_pages_are_accessible_and_fit(site: Site, watch: Watch) -> None:
         check(page)
     expect(page.get_by_role("heading", name="By month")).to_be_visible()
     expect(page.locator(".plot .main-svg").first).to_be_visible()
-    expect(page.locator(".plot .annotation")).to_have_count(2)
+    # What was made and changed in between; besides, versions of rules that other tests publish.
+    expect(page.locator(".plot .annotation").nth(1)).to_be_visible()
+    expect(page.locator("main")).to_contain_text("target 99.5 % to 99 %")
 
 
 def test_an_objective_is_made_by_keyboard(site: Site, watch: Watch) -> None:
