@@ -37,6 +37,8 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+# All pages of a profile in one process.
+TOGETHER = "--process-per-site"
 FOLDER = Path(__file__).parent
 
 
@@ -72,7 +74,7 @@ def _profiles(_: None) -> Iterator[Profiles]:
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
     try:
         with sync_playwright() as driver:
-            running = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+            running = driver.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS, TOGETHER])
             yield import_module(WATCH).Profiles(running)
             running.close()
     finally:
