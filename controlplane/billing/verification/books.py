@@ -93,7 +93,7 @@ FORGED = """
     WHERE payload_hash <> sha256(convert_to(json_build_array(
         kind, debit, credit, amount, reason, reference, reverses)::text, 'UTF8'))
 """
-# Of one day: what is sealed, summed from the lines, against the hours kept of it.
+# Of some days: what is sealed, summed from the lines, against the hours kept of it.
 HOURS = """
     WITH lines AS (
         SELECT organization, date_trunc('hour', booked_at, 'UTC') AS hour, project, key, model,
@@ -114,9 +114,9 @@ HOURS = """
     WHERE (l.requests, l.uncached, l.cached, l.output, l.nano)
           IS DISTINCT FROM (k.requests, k.uncached, k.cached, k.output, k.nano)
 """
-DAYS = """
+WEEKS = """
     SELECT generate_series(date_trunc('day', least(min(from_at), (SELECT min(hour) FROM
-                           ledger_hours)), 'UTC'), max(to_at), interval '1 day') FROM ledger_seals
+                           ledger_hours)), 'UTC'), max(to_at), interval '7 days') FROM ledger_seals
 """
 BOOKED = "SELECT count(*) FROM journal_entries"
 GUARDED = ("transfers", "ledger_seals", "journal_entries", "period_closes")

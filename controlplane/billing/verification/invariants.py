@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 from django.db.backends.utils import CursorWrapper
 
@@ -17,7 +18,6 @@ from controlplane.billing.months.models import PeriodClose
 from controlplane.billing.verification.books import (
     BOOKED,
     CARRIED,
-    DAYS,
     FORGED,
     GIVEN_BACK,
     GUARDED,
@@ -26,6 +26,7 @@ from controlplane.billing.verification.books import (
     TERMS,
     UNBALANCED,
     WALLETS,
+    WEEKS,
 )
 from controlplane.kernel.price import Price, TokenCounts, charge_nano
 
@@ -179,26 +180,24 @@ class Verifier:
         return self.findings
 
     def _check_books(self, balance: Finding, priced: Finding) -> None:
-        """Wallets, journal and budgets' terms; the hours, day by day."""
+        """Wallets, journal and budgets' terms; the hours, week by week."""
         balance.checked += self._count(BOOKED)
         for query in (WALLETS, TERMS, REVERSED, GIVEN_BACK, CARRIED):
             self._each(balance, query)
-        for (day,) in self._rows(DAYS):
-            end = day + timedelta(days=1)
-            self._each(priced, HOURS, day, day, end, day, end)
+        for (week,) in self._rows(WEEKS):
+            end = week + timedelta(days=7)
+            self._each(priced, HOURS, week, week, end, week, end)
 
     def _slices(self) -> Iterator[tuple[Any, Any]]:
-        """Hours from the first request to the last, as ranges of ids."""
-        bounds = "SELECT (SELECT request FROM transfers ORDER BY request {} LIMIT 1)"
-        first, last = (self._value(bounds.format(way)) for way in ("ASC", "DESC"))
-        if first is None:
-            return
-        start = datetime.fromtimestamp((first.int >> 80) / 1000, UTC)
-        start = start.replace(minute=0, second=0, microsecond=0)
-        while start.timestamp() * 1000 <= last.int >> 80:
-            floor = "SELECT request_floor(%s)"
-            yield self._value(floor, start), self._value(floor, start + SLICE)
-            start += SLICE
+        """The hours that have requests, as ranges of ids."""
+        following = "SELECT (SELECT request FROM transfers WHERE request >= %s ORDER BY 1 LIMIT 1)"
+        end = UUID(int=0)
+        while (first := self._value(following, end)) is not None:
+            start = datetime.fromtimestamp((first.int >> 80) / 1000, UTC)
+            start = start.replace(minute=0, second=0, microsecond=0)
+            floors = "SELECT request_floor(%s), request_floor(%s)"
+            floor, end = self._rows(floors, start, start + SLICE)[0]
+            yield floor, end
 
     def _check_slice(self, slice_: tuple[Any, Any]) -> None:
         terminal, balance, priced, _, _, tokens, _ = self.findings
@@ -206,8 +205,6 @@ class Verifier:
         lines, requests = self._rows(count + " WHERE request >= %s AND request < %s", *slice_)[0]
         balance.checked += lines
         terminal.checked += requests
-        if lines == 0:
-            return
         self._each(terminal, TERMINAL, *slice_)
         self._each(balance, UNBALANCED, *slice_)
         self._posted.update(dict(self._rows(POSTED, *slice_, *slice_)))
