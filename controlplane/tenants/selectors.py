@@ -9,19 +9,25 @@ from controlplane.core.audit.entries import Actor, Operator
 from controlplane.core.paging import FIRST_PAGE, Page, PageAsk, page_read
 from controlplane.core.permissions import Action, Role, role_allows
 from controlplane.core.scope import organization_scope, person_scope
-from controlplane.tenants.access import LACKS_FACTOR, allows, require, role_of
+from controlplane.tenants.access import LACKS_FACTOR, MemberRights, allows, require, role_of
 from controlplane.tenants.models import AdminKey, ApiKey, Membership, Organization, Project, User
 
 PAGE_ROWS_MAX = 200
 
 
-def organization_list(*, user: User) -> list[Organization]:
-    """Organizations that the user is a member of, by name."""
+def organizations_held(*, user: User) -> list[tuple[Organization, MemberRights]]:
+    """Organizations of an active user by name, and what they are in each."""
     if not user.is_active:
         return []
     with person_scope(user.id):
-        rows = Organization.objects.filter(memberships__user_id=user.id)
-        return list(rows.order_by("name", "id"))
+        held = Membership.objects.filter(user_id=user.id).annotate(lacks=LACKS_FACTOR)
+        rows = held.select_related("organization").order_by("organization__name", "organization_id")
+        return [(row.organization, MemberRights(Role(row.role), row.lacks)) for row in rows]
+
+
+def organization_list(*, user: User) -> list[Organization]:
+    """Organizations that the user is a member of, by name."""
+    return [organization for organization, _ in organizations_held(user=user)]
 
 
 def organizations_named(*, name: str) -> list[Organization]:

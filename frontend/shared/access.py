@@ -19,7 +19,7 @@ from controlplane.core.permissions import MATRIX, PLATFORM_ACTIONS, Action
 from controlplane.kernel.ids import uuid_asked
 from controlplane.tenants.access import sees_shared_figures
 from controlplane.tenants.models import Organization, Project, User
-from controlplane.tenants.selectors import organization_list, organization_role, project_list
+from controlplane.tenants.selectors import organization_list, organizations_held, project_list
 from frontend.shared.navigation import NAVIGATION, NavigationEntry, NavigationSection
 
 SESSION_KEY = "organization"
@@ -108,15 +108,14 @@ View = Callable[Concatenate[HttpRequest, Viewer, P], HttpResponseBase]
 
 def find_viewer(user: User, wanted: str | None) -> Viewer:
     """The viewer in the wanted organization, else in the first, else in none."""
-    organizations = organization_list(user=user)
-    first = organizations[0] if organizations else None
-    chosen = next((one for one in organizations if str(one.id) == wanted), first)
-    role = organization_role(user=user, organization_id=chosen.id) if chosen else None
-    actions = MATRIX[role] if role else frozenset()
+    held = organizations_held(user=user)
+    first = held[0] if held else (None, None)
+    chosen, rights = next((each for each in held if str(each[0].id) == wanted), first)
+    lacks_factor = rights is not None and rights.lacks_factor
+    actions = frozenset() if rights is None or lacks_factor else MATRIX[rights.role]
     if user.is_staff:
         actions |= PLATFORM_ACTIONS
-    lacks_factor = chosen is not None and chosen.second_factor_required and role is None
-    return Viewer(user, chosen, organizations, actions, lacks_factor)
+    return Viewer(user, chosen, [each for each, _ in held], actions, lacks_factor)
 
 
 def page(
