@@ -29,7 +29,7 @@ HOURS = 3
 CONNECT_S_MAX = 20.0
 REQUESTS = 360
 PRICE = Price(version=1, input_pico=150_000, cached_pico=15_000, output_pico=600_000)
-SAMPLES_A_REQUEST = 20
+SAMPLES_A_REQUEST = 4
 HOLD_NANO = 2_000_000
 RECEIPT = (
     b'{"rule":"direct","node":"node-1","why":"node-1 had 192 of 612 prompt tokens cached and the'
@@ -230,19 +230,19 @@ def _write_series(records: list[FinishedRequest]) -> None:
             depth = QueueDepth("", waiting, second % 2, urgent, 400 * waiting)
             minute.sample([depth, depth._replace(model=record.model)])
     writer = uuid.uuid4()
+    merge = [row for minute in minutes.values() for row in _series(minute)]
+    count = [row for minute in minutes.values() for row in _usage(minute)]
     with psycopg.connect(dsn(), autocommit=True) as connection:
-        for minute in minutes.values():
-            merge, count = list(_series(minute)), list(_usage(minute))
-            connection.execute(
-                "SELECT telemetry_merge(%s, %s::bigint[], %s::uuid[], %s::uuid[], %s::text[],"
-                " %s::text[], %s::smallint[], %s::smallint[], %s::text[])",
-                [writer, *_columns(merge)],
-            )
-            connection.execute(
-                "SELECT telemetry_count(%s, %s::bigint[], %s::uuid[], %s::uuid[], %s::uuid[],"
-                " %s::text[], %s::text[], %s::text[], %s::text[])",
-                [writer, *_columns(count)],
-            )
+        connection.execute(
+            "SELECT telemetry_merge(%s, %s::bigint[], %s::uuid[], %s::uuid[], %s::text[],"
+            " %s::text[], %s::smallint[], %s::smallint[], %s::text[])",
+            [writer, *_columns(merge)],
+        )
+        connection.execute(
+            "SELECT telemetry_count(%s, %s::bigint[], %s::uuid[], %s::uuid[], %s::uuid[],"
+            " %s::text[], %s::text[], %s::text[], %s::text[])",
+            [writer, *_columns(count)],
+        )
 
 
 def _series(minute: Minute) -> Iterator[tuple[object, ...]]:

@@ -9,6 +9,7 @@ from typing import Any
 from django.conf import settings
 from django.contrib.sessions.models import Session
 from django.test import Client
+from django.test.client import ClientHandler
 
 from controlplane.core.api.stepup import session_confirm
 from controlplane.core.permissions import MATRIX, PLATFORM_ACTIONS, Action, Role
@@ -23,6 +24,8 @@ SESSIONS = (*ROLES, OTHER_OWNER)
 TOKENS = ("inference key", "metrics token", ADMIN_KEY, OPERATOR)
 ANONYMOUS = "anonymous"
 ALL = (*SESSIONS, *TOKENS, ANONYMOUS)
+# Each loads the middleware once, for all clients.
+HANDLERS = {csrf: ClientHandler(enforce_csrf_checks=csrf) for csrf in (False, True)}
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,7 @@ class Callers:
         if name in TOKENS:
             headers["HTTP_AUTHORIZATION"] = f"Bearer {self.token(name)}"
         client = Client(raise_request_exception=False, enforce_csrf_checks=csrf, **headers)
+        client.handler = HANDLERS[csrf]
         if name in SESSIONS:
             client.cookies[settings.SESSION_COOKIE_NAME] = self._session(name, confirmed)
         return client

@@ -21,6 +21,7 @@ from tests.core.samples import make_things
 from tests.core.step_up import UNSAFE
 from tests.core.test_authorization_matrix import API, address
 from tests.support.money import rows
+from tests.support.people import make_cast
 
 PASSWORD = "canary-horse-battery-staple-47"
 CODE = "canary-918273"
@@ -88,9 +89,9 @@ def test_no_secret_is_kept_by_any_route(
 
 
 def test_text_of_templates_is_not_in_the_audit(database: str) -> None:
-    things = make_things()
-    alice = things.cast.alice
-    template = prompt_create(actor=alice, organization_id=things.cast.acme.id, name="canary")
+    cast = make_cast()
+    alice = cast.alice
+    template = prompt_create(actor=alice, organization_id=cast.acme.id, name="canary")
     text = "You are the canary of this mine."
     draft = {"messages": [{"role": "system", "content": text}]}
     PromptVersions(alice, template).draft_create(draft)

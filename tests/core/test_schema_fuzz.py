@@ -10,6 +10,8 @@ import pytest
 import schemathesis
 from django.conf import settings as django_settings
 from django.core.handlers.wsgi import WSGIHandler
+from django.core.signals import request_finished, request_started
+from django.db import close_old_connections
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from schemathesis.checks import not_a_server_error
@@ -41,9 +43,13 @@ PARAMETER = re.compile(r"([^/]+)/\{(\w+)\}")
 
 @pytest.fixture(scope="module")
 def things(servers: Servers) -> Iterator[Things]:
-    """What paths may name; changes stay, as they would."""
+    """What paths may name; changes stay, as they would. One connection serves all requests."""
     make_database(servers.postgres)
+    for signal in (request_started, request_finished):
+        signal.disconnect(close_old_connections)
     yield make_things()
+    for signal in (request_started, request_finished):
+        signal.connect(close_old_connections)
     drop_database(servers.postgres)
 
 

@@ -35,9 +35,9 @@ def product(servers: Servers) -> Iterator[Product]:
         yield product
 
 
-async def _ask(product: Product, requests: int) -> list[Answer]:
+async def _ask(product: Product, requests: int, tokens: int = TOKENS) -> list[Answer]:
     async with open_client(product.urls[0]) as client:
-        body = make_body(tokens=TOKENS)
+        body = make_body(tokens=tokens)
         return await asyncio.gather(*(ask(client, product.key, body) for _ in range(requests)))
 
 
@@ -100,7 +100,7 @@ def _the_limit_that_refused_is_told(product: Product, client: Client) -> None:
     version, key = product.readiness()["configuration_version"], demo_key()
     rate_limit_set(actor=OPERATOR, subject=key, requests_per_day=DAILY)
     wait_for(lambda: product.readiness()["configuration_version"] > version, "the limit")
-    answers = asyncio.run(_ask(product, DAILY + 1))
+    answers = asyncio.run(_ask(product, DAILY + 1, tokens=1))
     assert sorted(answer.status for answer in answers) == [HTTPStatus.OK] * DAILY + [429]
     (refused,) = (answer.request for answer in answers if answer.status == 429)
     page = f"/requests/{refused}"

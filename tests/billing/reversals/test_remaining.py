@@ -32,6 +32,9 @@ from tests.support.money import rows
 from tests.support.month import ALPHA, PERIOD, START, Month, seal_month, seed_month
 from tests.support.people import make_cast
 
+# At once with credit notes over all of their usage: some of each are refused.
+REVERSALS = 16
+
 
 @pytest.fixture
 def month(database: str) -> Month:
@@ -198,7 +201,7 @@ def test_part_of_each_fits_up_to_the_charge(month: Month, invoice: Invoice) -> N
 def test_both_at_once_give_back_no_more_than_the_charge(month: Month, invoice: Invoice) -> None:
     found, lines = charges(month), alpha_lines(month, invoice)
     calls: list[Callable[[], object]] = [
-        partial(reverse, month, request, nano) for request, nano in found.items()
+        partial(reverse, month, request, nano) for request, nano in [*found.items()][:REVERSALS]
     ]
     calls += [partial(credit, month, invoice, {at: nano // 4}) for at, nano in lines.items()] * 4
 

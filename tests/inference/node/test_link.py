@@ -107,7 +107,9 @@ async def say(connection: ServerConnection, frame: FromGateway) -> None:
 @contextlib.asynccontextmanager
 async def hand_gateway(port: int = 0) -> AsyncIterator[HandGateway]:
     gateway = HandGateway()
-    async with serve(gateway.on_connection, "127.0.0.1", port, compression=None) as server:
+    # It takes in all that comes, so that a connection whose frames nobody reads can be closed.
+    serving = serve(gateway.on_connection, "127.0.0.1", port, compression=None, max_queue=None)
+    async with serving as server:
         port = next(iter(server.sockets)).getsockname()[1]
         gateway.url = f"ws://127.0.0.1:{port}/fleet"
         yield gateway

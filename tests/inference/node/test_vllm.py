@@ -36,6 +36,15 @@ WINDOW = 512
 SMALL = {"enforce_eager": True, "max_model_len": WINDOW}
 BAD_MODEL = 1
 ENGINE_DIED = 3
+# Several starts of a node, each after the end of the other: vLLM is imported once for all.
+STARTS = """
+import json, sys
+from inference.__main__ import main
+for words in json.loads(sys.argv[1]):
+    status = main(words)
+    print("ended with", status, flush=True)
+sys.exit(status)
+"""
 
 
 async def test_it_serves_and_an_engine_that_dies_takes_the_node_along(tmp_path: Path) -> None:
@@ -106,57 +115,46 @@ def folder() -> Iterator[Path]:
         yield Path(made)
 
 
-def test_told_to_stop_while_vllm_loads_it_stops_and_leaves_nothing(
+def test_what_cannot_be_served_ends_a_start_and_so_does_a_stop_while_vllm_loads(
     tmp_path: Path, folder: Path
 ) -> None:
-    log = tmp_path / "log"
-    environment = {**_environment(), "TMPDIR": str(folder)}
-    node = start_group(_argv("ws://127.0.0.1:1"), environment, log)
+    """Three starts: an argument that vLLM does not have, a folder without a tokenizer, and one that
+    is told to stop. Nothing is left of any.
+    """
+    log, model = tmp_path / "log", tmp_path / "model"
+    shutil.copytree(SHIPPED, model)
+    (model / "tokenizer_config.json").unlink()
+    url = "ws://127.0.0.1:1"
+    starts = [_words(url, tensor_paralel_size=2), _words(url, model=model), _words(url)]
+    argv = [*LEASH, vllm_python(), "-c", STARTS, json.dumps(starts)]
+    node = start_group(argv, {**_environment(), "TMPDIR": str(folder)}, log)
     try:
         end_s = time.monotonic() + START_S_MAX
         while not (engines := _engines_of(node.pid)):
             assert node.poll() is None and time.monotonic() < end_s, log.read_text()
             time.sleep(0.02)
-        assert list(folder.glob("sluice-vllm-*"))
+        wrong, foreign, _ = log.read_text().split(f"ended with {BAD_MODEL}\n")
+        assert "no engine argument 'tensor_paralel_size'" in wrong
+        assert "tokenizer_config.json" in foreign
+        assert len(list(folder.glob("sluice-vllm-*"))) == 1
         node.terminate()
         assert node.wait(EXIT_S_MAX) == 0
         assert not any(engine.is_running() for engine in engines)
     finally:
         end_group(node)
     text = log.read_text()
+    assert text.endswith("ended with 0\n")
     assert "engine ready" not in text and "did not stop loading" not in text, text
     assert not list(folder.glob("sluice-vllm-*"))
 
 
-def test_a_folder_without_a_tokenizer_leaves_no_temporary_folder(
-    tmp_path: Path, folder: Path
-) -> None:
-    log, model = tmp_path / "log", tmp_path / "model"
-    shutil.copytree(SHIPPED, model)
-    (model / "tokenizer_config.json").unlink()
-    environment = {**_environment(), "TMPDIR": str(folder)}
-    node = start_group(_argv("ws://127.0.0.1:1", model=model), environment, log)
-    try:
-        assert node.wait(EXIT_S_MAX) == BAD_MODEL
-    finally:
-        end_group(node)
-    assert "tokenizer_config.json" in log.read_text()
-    assert not list(folder.glob("sluice-vllm-*"))
-
-
-def test_an_argument_that_vllm_does_not_have_ends_the_start(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    node = start_group(_argv("ws://127.0.0.1:1", tensor_paralel_size=2), _environment(), log)
-    try:
-        assert node.wait(EXIT_S_MAX) == BAD_MODEL
-    finally:
-        end_group(node)
-    assert "no engine argument 'tensor_paralel_size'" in log.read_text()
-
-
-def _argv(url: str, *, model: Path = SHIPPED, **args: Any) -> list[str]:
+def _argv(url: str) -> list[str]:
     """The command that a stranger would type, but small."""
-    argv = [*LEASH, vllm_python(), "-m", "inference", "--gateway", url, "--name", NODE]
+    return [*LEASH, vllm_python(), "-m", "inference", *_words(url)]
+
+
+def _words(url: str, *, model: Path = SHIPPED, **args: Any) -> list[str]:
+    argv = ["--gateway", url, "--name", NODE]
     argv += ["--engine", "vllm", "--model", str(model), "--model-name", MODEL]
     argv += ["--dtype", "float32", "--kv-mib", "8", "--threads", "1", "--credits", "4"]
     return [*argv, "--vllm-args", json.dumps({**SMALL, **args})]
