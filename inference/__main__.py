@@ -197,6 +197,8 @@ def node_options(args: argparse.Namespace) -> NodeOptions:
 async def serve(args: argparse.Namespace, options: NodeOptions) -> int:
     """Run the node until a signal or its own end; returns the exit status."""
     engine, assets = build_engine(args)
+    gc.freeze()
+    gc.enable()
     node = Node(engine, assets, options)
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -257,7 +259,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    # What is imported stays; looking through it took, with torch, 0.2 s of a start and 0.4 s of an
+    # end.
+    gc.disable()
     status = main()
-    # Else all that was imported would be looked through once more: with torch for 0.4 s.
     gc.freeze()
     sys.exit(status)
