@@ -9,12 +9,12 @@ import re
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 import httpx2
 
 from benchmarks.faults.network import Network
-from tests.product.books import Bill, bills, expired, made_max, open_holds, wrong_bill
+from tests.product.books import Bill, bills, expired, made_max, open_holds, sweep, wrong_bill
 from tests.product.traffic import Answer, ask, make_body, open_client
 from tests.support.product import (
     EXPIRED_S_MAX,
@@ -26,12 +26,11 @@ from tests.support.product import (
 )
 from tests.support.servers import Servers
 
-GATEWAYS = 3
-NODES = 8
+PLAN = Plan(gateways=3, nodes=8, sweeps=True)
 TOKENS_PER_S = 100.0
 TOKENS = 60
 SEEN_MIN = 2
-REQUESTS = 3 * NODES
+REQUESTS_PER_NODE = 3
 # Longer than any promise here: what has not ended by then hangs.
 ENDED_S_MAX = 25.0
 # A new process, its link to each gateway, and the tokenizer; on two cores that others use, too.
@@ -82,6 +81,26 @@ class Ground:
     clients: list[httpx2.AsyncClient] = field(default_factory=list)
     expired: set[str] = field(default_factory=set)
 
+    @property
+    def gateways(self) -> int:
+        """How many there are."""
+        return len(self.product.gateways)
+
+    @property
+    def nodes(self) -> int:
+        """How many there are."""
+        return len(self.product.nodes)
+
+    @property
+    def requests(self) -> int:
+        """How many keep all of them busy."""
+        return REQUESTS_PER_NODE * self.nodes
+
+    @property
+    def at_once(self) -> int:
+        """How many nodes fail together."""
+        return self.nodes // 2
+
     @contextlib.asynccontextmanager
     async def round(self) -> AsyncIterator[None]:
         """What a round needs of its own loop: clients, whose making takes long."""
@@ -101,7 +120,7 @@ class Ground:
         """Send requests at once, to all gateways in turn."""
         asked = Asked([Answer(streamed=streams[n % len(streams)]) for n in range(count)])
         for number, answer in enumerate(asked.answers):
-            client = self.clients[number % GATEWAYS]
+            client = self.clients[number % self.gateways]
             asked.send(client, self.product.key, answer, tokens=tokens)
         return asked
 
@@ -117,8 +136,8 @@ class Ground:
         return away
 
     def answers_of(self, asked: Asked, gateways: Sequence[int]) -> list[Answer]:
-        """Those that these gateways had, as `ask` spreads them; `REQUESTS` come out even."""
-        return [a for number, a in enumerate(asked.answers) if number % GATEWAYS in gateways]
+        """Those that these gateways had, as `ask` spreads them; `requests` come out even."""
+        return [a for number, a in enumerate(asked.answers) if number % self.gateways in gateways]
 
     def late(self, answers: Sequence[Answer], most_s: float, since_s: float | None = None) -> int:
         """How many ended later than so long after they began, or after `since_s`."""
@@ -128,13 +147,13 @@ class Ground:
         return len(late)
 
     def _away(self) -> int:
-        return sum(self._away_from(number) for number in range(GATEWAYS))
+        return sum(self._away_from(number) for number in range(self.gateways))
 
     def _away_from(self, number: int) -> int:
         facts = self.product.readiness(number)
         if not facts.get("models"):
-            return NODES
-        return NODES - int(facts["nodes"]) + int(facts["nodes_ejected"])
+            return self.nodes
+        return self.nodes - int(facts["nodes"]) + int(facts["nodes_ejected"])
 
     def _opened_s(self) -> float:
         """For how long any breaker may be open, as it is documented; gateways log each opening."""
@@ -184,11 +203,9 @@ class Ground:
         return self._open() + max(0, swept - unsent)
 
     def _open(self) -> int:
-        return self.jobs() + open_holds()
-
-    def jobs(self) -> int:
-        """Requests that nodes have, as gateways see it."""
-        return sum(int(self.product.readiness(n).get("jobs", 0)) for n in range(GATEWAYS))
+        if not self.product.jobs:
+            sweep()
+        return self.product.under_way() + open_holds()
 
 
 class Asked:
@@ -245,16 +262,10 @@ async def until(true: Callable[[], bool], within_s: float) -> float:
 
 
 @contextlib.contextmanager
-def running_ground(servers: Servers, *, seed: int) -> Iterator[Ground]:
+def running_ground(servers: Servers, *, seed: int, plan: Plan = PLAN) -> Iterator[Ground]:
     """All of it, until the block ends; frozen nodes are thawed for their end."""
     with Network() as network:
-        plan = Plan(
-            gateways=GATEWAYS,
-            nodes=NODES,
-            tokens_per_s=TOKENS_PER_S,
-            dial=network.dial,
-            sweeps=True,
-        )
+        plan = replace(plan, tokens_per_s=TOKENS_PER_S, dial=network.dial)
         with running_product(servers, plan) as product:
             try:
                 yield Ground(product, network, random.Random(seed))

@@ -10,24 +10,11 @@ import asyncio
 import signal
 import time
 from collections.abc import Awaitable, Callable
-from math import ceil
 
-from benchmarks.faults.ground import (
-    GATEWAYS,
-    NODES,
-    REQUESTS,
-    SEEN_MIN,
-    Count,
-    Ground,
-    until,
-)
+from benchmarks.faults.ground import SEEN_MIN, Count, Ground, until
 from tests.product.traffic import Answer
 from tests.support.product import Child
 
-AT_ONCE = NODES // 2
-# Half of the nodes minus one, so that the quick ones are the rule.
-SLOW_AT_ONCE = NODES // 2 - 1
-GATEWAYS_AT_ONCE = GATEWAYS - 1
 # What is promised of a node that stands still (docs/fleet.md, "Nodes that fail"): new work goes
 # elsewhere within 4 s, and its streams end within 9 s. Beyond that and the slack, which is for the
 # processes of a whole installation on two cores, an answer is late.
@@ -38,14 +25,14 @@ SHORT = 2
 # Well within the time for which both ends keep a broken link (docs/fleet.md).
 BROKEN_S = 1.0
 SLOW_STOP_S, SLOW_GO_S = 0.9, 0.05
-SLOW_CLIENTS = 2 * REQUESTS
 SLOW_S_MAX = 30.0
 # How long before its gateway dies a request may have come, and perhaps not reached a node.
 FRESH_S_MAX = 0.05
 # Jobs that may prove a node again while these are counted.
 SLOW_SHARE_MAX = 0.1
-# Steps of every node to every gateway, more than make it known.
-WARM_UP, WARM_UP_TOKENS = 2 * REQUESTS, 20
+# Times as many as keep all busy: steps of every node to every gateway, more than make it known.
+WARM_UP, WARM_UP_TOKENS = 2, 20
+SLOW_CLIENTS = 2
 
 Round = Callable[[Ground], Awaitable[Count]]
 
@@ -57,23 +44,23 @@ def everyone(answer: Answer) -> bool:
 
 async def node_killed_before_first_token(ground: Ground) -> Count:
     """Every request is answered in full, by another node; the client sees only a delay."""
-    victims = ground.victims(AT_ONCE)
+    victims = ground.victims(ground.at_once)
     # Stopped, they take jobs and answer none: those are before their first token for certain.
     signal_all(victims, signal.SIGSTOP)
-    asked = ground.ask(REQUESTS, tokens=SHORT, streams=(True, False))
-    enough = REQUESTS * (NODES - AT_ONCE) // NODES // 2
+    asked = ground.ask(ground.requests, tokens=SHORT, streams=(True, False))
+    enough = ground.requests * (ground.nodes - len(victims)) // ground.nodes // 2
     await until(lambda: asked.ended >= enough, OUT_S + SLACK_S)
-    waiting = REQUESTS - asked.ended
+    waiting = ground.requests - asked.ended
     kill_and_start(victims)
     await asked.done()
-    tried = AT_ONCE if waiting >= AT_ONCE else 0
+    tried = len(victims) if waiting >= len(victims) else 0
     return await ground.check(asked, tried=tried, whole=everyone)
 
 
 async def node_killed_after_first_token(ground: Ground) -> Count:
     """Its streams end with a typed error and a bill for exactly what came; all others go on."""
-    victims = ground.victims(AT_ONCE)
-    asked = ground.ask(REQUESTS, streams=(True, True, False))
+    victims = ground.victims(ground.at_once)
+    asked = ground.ask(ground.requests, streams=(True, True, False))
     await asked.seen(SEEN_MIN)
     names = {victim.name for victim in victims}
     kill_and_start(victims)
@@ -83,12 +70,12 @@ async def node_killed_after_first_token(ground: Ground) -> Count:
     def whole(answer: Answer) -> bool:
         return answer not in hit or answer.error.get("code") != "node_lost"
 
-    return await ground.check(asked, tried=AT_ONCE if hit else 0, whole=whole)
+    return await ground.check(asked, tried=len(victims) if hit else 0, whole=whole)
 
 
 async def node_frozen(ground: Ground) -> Count:
     """SIGSTOP: no new work within `OUT_S`, its streams end within `LOST_S`."""
-    victims = ground.victims(AT_ONCE)
+    victims = ground.victims(ground.at_once)
     return await _stand_still(
         ground,
         victims,
@@ -99,7 +86,7 @@ async def node_frozen(ground: Ground) -> Count:
 
 async def network_cut(ground: Ground) -> Count:
     """Neither side hears the other, and no connection breaks: as if the node were frozen."""
-    victims = ground.victims(AT_ONCE)
+    victims = ground.victims(ground.at_once)
     return await _stand_still(
         ground,
         victims,
@@ -110,8 +97,8 @@ async def network_cut(ground: Ground) -> Count:
 
 async def link_broken(ground: Ground) -> Count:
     """Connections break for a second: every request is answered in full, and no stream ends."""
-    victims = ground.victims(AT_ONCE)
-    asked = ground.ask(REQUESTS, streams=(True, True, False))
+    victims = ground.victims(ground.at_once)
+    asked = ground.ask(ground.requests, streams=(True, True, False))
     await asked.seen(SEEN_MIN)
     for node in victims:
         ground.network.sever(node.name)
@@ -132,18 +119,18 @@ async def _stand_still(
     go: Callable[[Child], None],
 ) -> Count:
     # Gateways have to have seen some work, or the longest of all bounds holds.
-    warm = ground.ask(WARM_UP, tokens=WARM_UP_TOKENS)
+    warm = ground.ask(WARM_UP * ground.requests, tokens=WARM_UP_TOKENS)
     await warm.done()
-    streams = ground.ask(REQUESTS)
+    streams = ground.ask(ground.requests)
     await streams.seen(SEEN_MIN)
     began_s = time.monotonic()
     for node in victims:
         stop(node)
     try:
-        waiting = ground.ask(REQUESTS, tokens=SHORT, streams=(True, False))
+        waiting = ground.ask(ground.requests, tokens=SHORT, streams=(True, False))
         await waiting.done()
         # Some may be the first that a gateway sends to one of these nodes.
-        later = ground.ask(REQUESTS, tokens=SHORT, streams=(True, False))
+        later = ground.ask(ground.requests, tokens=SHORT, streams=(True, False))
         await later.done()
         waiting.join(later)
         late = ground.late(waiting.answers, OUT_S + SLACK_S)
@@ -167,7 +154,8 @@ async def _stand_still(
 
 async def node_slow(ground: Ground) -> Count:
     """A node that runs a twentieth of the time: traffic moves away, and all are answered."""
-    victims = ground.victims(SLOW_AT_ONCE)
+    # Half of the nodes minus one, so that the quick ones are the rule.
+    victims = ground.victims(ground.at_once - 1)
     names = {victim.name for victim in victims}
     slowing = asyncio.create_task(_slow_down(victims))
     asked = ground.ask(0)
@@ -175,7 +163,7 @@ async def node_slow(ground: Ground) -> Count:
     last: list[Answer] = []
     try:
         while time.monotonic() - began_s < SLOW_S_MAX:
-            some = ground.ask(SLOW_CLIENTS, tokens=SHORT, streams=(True, False))
+            some = ground.ask(SLOW_CLIENTS * ground.requests, tokens=SHORT, streams=(True, False))
             await some.done()
             asked.join(some)
             last = some.answers
@@ -206,11 +194,13 @@ async def gateway_killed(ground: Ground) -> Count:
     """What others serve goes on; what the dead one had is charged once, from the nodes' reports.
     Only a request that came to it just before can have reached no node: its hold expires.
     """
-    victims = ground.chance.sample(range(GATEWAYS), GATEWAYS_AT_ONCE)
-    asked = ground.ask(REQUESTS, streams=(True, True, False))
+    victims = ground.chance.sample(range(ground.gateways), ground.gateways - 1)
+    asked = ground.ask(ground.requests, streams=(True, True, False))
     await asked.seen(SEEN_MIN)
-    await until(lambda: ground.jobs() >= len(asked.answers) - asked.ended, OUT_S + SLACK_S)
-    fresh = ground.ask(REQUESTS, streams=(True, False))
+    await until(
+        lambda: ground.product.under_way() >= len(asked.answers) - asked.ended, OUT_S + SLACK_S
+    )
+    fresh = ground.ask(ground.requests, streams=(True, False))
     await asyncio.sleep(ground.chance.uniform(0.0, FRESH_S_MAX))
     for number in victims:
         ground.product.gateways[number].kill()
@@ -256,9 +246,3 @@ KINDS: dict[str, Round] = {
     "node slow": node_slow,
     "gateway killed": gateway_killed,
 }
-
-
-def rounds_of(kind: str, faults: int) -> int:
-    """How many rounds bring so many faults, if each goes as planned."""
-    at_once = {"node slow": SLOW_AT_ONCE, "gateway killed": GATEWAYS_AT_ONCE}
-    return ceil(faults / at_once.get(kind, AT_ONCE))

@@ -10,7 +10,7 @@ import contextlib
 import random
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,21 +78,26 @@ class Ground:
             gateway.start()
         return fired
 
+    async def _kill(self, state: State, number: int, points: Sequence[str]) -> None:
+        for point in points:
+            if await self.kill(number, point):
+                state.tried += 1
+                state.points[point] = state.points.get(point, 0) + 1
+
     def _serves(self, number: int) -> bool:
         facts = self.product.readiness(number)
         return bool(facts.get("ready") and facts.get("nodes") == NODES and facts.get("models"))
 
     async def round(self, state: State, kills: int) -> None:
-        """So many kills under load, then all books."""
+        """So many kills under load, each gateway at its own points in turn; then all books."""
         product, before, tried = self.product, expired(), state.tried
+        points = [POINTS[(tried + number) % len(POINTS)] for number in range(kills)]
         async with Load(product.urls, product.key, seed=self.chance.randrange(2**30)) as load:
-            for number in range(kills):
-                point = POINTS[state.tried % len(POINTS)]
-                if await self.kill(number % GATEWAYS, point):
-                    state.tried += 1
-                    state.points[point] = state.points.get(point, 0) + 1
+            await asyncio.gather(
+                *(self._kill(state, number, points[number::GATEWAYS]) for number in range(GATEWAYS))
+            )
         assert state.tried > tried, "no gateway came to any of its points"
-        state.expired += await swept(load.answers, before)
+        state.expired += await swept(product, load.answers, before)
         counted = state.wrong
         told = compare(load.answers, state)
         for what, number in state.wrong.items():
@@ -142,7 +147,7 @@ def price_charged() -> Price:
 
 
 @contextlib.contextmanager
-def running_ground(servers: Servers, *, seed: int) -> Iterator[Ground]:
+def running_ground(servers: Servers, *, seed: int, sweeps: bool = True) -> Iterator[Ground]:
     """Gateways behind taps, nodes, and load's own key, until the block ends."""
     with contextlib.ExitStack() as stack:
         folders = []
@@ -154,7 +159,7 @@ def running_ground(servers: Servers, *, seed: int) -> Iterator[Ground]:
             nodes=NODES,
             tokens_per_s=TOKENS_PER_S,
             started=False,
-            sweeps=True,
+            sweeps=sweeps,
             gateway_env=lambda number: _through(folders[number]),
         )
         product = stack.enter_context(running_product(servers, plan))

@@ -1,4 +1,4 @@
-"""The product that a fault test breaks: one gateway and one paced node unless it asks for more."""
+"""The product that the tests of a file break: one for all of them, whole again before each."""
 
 from __future__ import annotations
 
@@ -15,13 +15,19 @@ if TYPE_CHECKING:
 
 # pytest reads this file before Django is set up, so what needs models is imported by name, later.
 PRODUCT = "tests.support.product"
-TOKENS_PER_S = 100.0
+
+
+@pytest.fixture(scope="module")
+def running(servers: Servers, request: pytest.FixtureRequest) -> Iterator[Product]:
+    """What the file's `PLAN` says."""
+    plan = request.module.PLAN
+    with import_module(PRODUCT).running_product(servers, plan) as product:
+        yield product
 
 
 @pytest.fixture
-def product(servers: Servers, request: pytest.FixtureRequest) -> Iterator[Product]:
-    """Another plan is given by `@pytest.mark.parametrize("product", [Plan(…)], indirect=True)`."""
-    parts = import_module(PRODUCT)
-    plan = getattr(request, "param", None) or parts.Plan(tokens_per_s=TOKENS_PER_S)
-    with parts.running_product(servers, plan) as product:
-        yield product
+def product(running: Product) -> Iterator[Product]:
+    """Whatever an earlier test has ended is started again."""
+    running.mend()
+    yield running
+    running.print_logs()

@@ -16,16 +16,16 @@ from controlplane.embedded.postgres import Postgres
 from controlplane.embedded.redis_server import RedisServer
 from controlplane.kernel.keys.format import new_credential
 from controlplane.quotas.services import rate_limit_set
-from controlplane.tenants.models import ApiKey
 from tests.product.books import all_charged, check_books, open_holds
 from tests.product.traffic import Answer, Load, ask, make_body, open_client
 from tests.support.money import rows
 from tests.support.orm import orm
-from tests.support.product import Plan, Product
+from tests.support.product import LIMITS, Plan, Product, demo_key
 from tests.support.servers import Servers
 from tests.support.waiting import until
 
 TOKENS_PER_S = 100.0
+PLAN = Plan(gateways=2, tokens_per_s=TOKENS_PER_S)
 REFUSALS_MIN = 20
 # Longer than a lane waits for an answer before it leaves its connection.
 FROZEN_S = 7.0
@@ -164,41 +164,44 @@ async def test_a_frozen_postgresql_connection_is_left_and_charges_nothing_twice(
     await check_books(load.answers)
 
 
-@pytest.mark.parametrize("product", [Plan(gateways=2)], indirect=True)
 async def test_c3_without_redis_limits_are_divided_and_never_exceeded(
     product: Product, servers: Servers
 ) -> None:
     """C3: two gateways together serve no faster than the limit while Redis is away."""
-    ((key, project, organization),) = rows("SELECT id, project_id, organization_id FROM api_keys")
-    version = product.readiness()["configuration_version"]
-    await orm(rate_limit_set)(
-        actor=OPERATOR,
-        subject=ApiKey(id=key, project_id=project, organization_id=organization),
-        requests_per_min=REQUESTS_PER_MIN,
-        tokens_per_min=None,
-    )
-    numbers = range(len(product.urls))
-    await until(
-        lambda: all(product.readiness(n)["configuration_version"] > version for n in numbers)
-    )
+    await set_limits(product, requests_per_min=REQUESTS_PER_MIN)
     away_s = time.monotonic()
     servers.redis.stop()
+    numbers = range(len(product.urls))
     await until(lambda: not any(product.readiness(n)["limits_shared"] for n in numbers))
     async with Load(product.urls, product.key) as load:
         await load.until(SERVED_DIVIDED)
     elapsed_s = time.monotonic() - away_s
+    await set_limits(product, **LIMITS)
     print(f"{len(load.whole)} served in {elapsed_s:.2f} s at {REQUESTS_PER_MIN} a minute")
     assert len(load.whole) <= REQUESTS_PER_MIN * elapsed_s / MINUTE_S
     refused = load.refused("rate_limit_exceeded")
     assert refused and len(refused) + len(load.whole) == len(load.answers)
 
 
-@pytest.mark.parametrize("product", [Plan(started=False)], indirect=True)
+async def set_limits(product: Product, **limits: int) -> None:
+    """Those of the demo's key, in force at every gateway."""
+    version = product.readiness()["configuration_version"]
+    await orm(rate_limit_set)(actor=OPERATOR, subject=demo_key(), **limits)
+    await until(
+        lambda: all(
+            product.readiness(number)["configuration_version"] > version
+            for number in range(len(product.urls))
+        )
+    )
+
+
 async def test_both_away_at_the_start(product: Product, servers: Servers) -> None:
     """The process stays up, says that it is not ready, and becomes ready by itself."""
-    servers.redis.stop()
-    servers.postgres.stop()
-    product.start()
+    early = (product.nodes[0], product.gateways[0])
+    for part in (*early, servers.redis, servers.postgres):
+        part.stop()
+    for part in early:
+        part.start()
     await until(lambda: bool(product.readiness()))
     facts = product.readiness()
     assert (facts["ready"], facts["ledger"], facts["limits_shared"]) == (False, False, False)
@@ -211,7 +214,7 @@ async def test_both_away_at_the_start(product: Product, servers: Servers) -> Non
     began_s = time.monotonic()
     await asyncio.to_thread(product.wait_ready)
     print(f"ready {time.monotonic() - began_s:.2f} s after both were back")
-    assert product.gateways[0].alive and product.nodes[0].alive
+    assert all(part.alive for part in early)
     async with open_client(product.urls[0]) as client:
         answer = await ask(client, product.key, make_body())
     assert answer.whole, answer

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import signal
 
-import pytest
-
 from tests.faults.test_nodes import Asked
 from tests.product.books import check_books
 from tests.product.traffic import ask, make_body, open_client
 from tests.support.product import Plan, Product
 from tests.support.waiting import until
 
+PLAN = Plan(nodes=2, tokens_per_s=100.0)
 TOKENS = 150
 # More than the time that a stopped gateway gives to what is under way.
 ENDLESS_TOKENS = 1_000
@@ -20,7 +19,6 @@ SEEN_MIN = 5
 ENDED_BY_SIGTERM = (0, -signal.SIGTERM)
 
 
-@pytest.mark.parametrize("product", [Plan(nodes=2, tokens_per_s=100.0)], indirect=True)
 async def test_first_a_node_and_then_the_gateway_stop_without_losing_a_stream(
     product: Product,
 ) -> None:
@@ -63,5 +61,6 @@ async def test_a_second_signal_does_not_wait(product: Product) -> None:
         assert not answer.done and answer.error["code"] == "node_lost", answer
     assert await asyncio.to_thread(gateway.wait) in ENDED_BY_SIGTERM
     await check_books(answers)
-    # It would wait a while for a gateway to acknowledge its reports, and none is left.
-    product.nodes[0].kill()
+    # They would wait a while for a gateway to acknowledge their reports, and none is left.
+    for node in product.nodes:
+        node.kill()

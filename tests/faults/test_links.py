@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from importlib import import_module
-from typing import TYPE_CHECKING
 
 import httpx2
 import pytest
@@ -13,11 +11,9 @@ import pytest
 from benchmarks.faults.network import Network
 from tests.product.books import bills, check_books, kinds, open_holds
 from tests.product.traffic import Answer, ask, make_body, open_client
+from tests.support.product import Plan, Product, running_product
 from tests.support.servers import Servers
 from tests.support.waiting import until
-
-if TYPE_CHECKING:
-    from tests.support.product import Product
 
 NODE = "node-1"
 TOKENS_PER_S = 50.0
@@ -35,10 +31,8 @@ def network() -> Iterator[Network]:
 
 @pytest.fixture(scope="module")
 def product(servers: Servers, network: Network) -> Iterator[Product]:
-    # Imported late: it needs models, and pytest reads this file before Django is set up.
-    parts = import_module("tests.support.product")
-    plan = parts.Plan(tokens_per_s=TOKENS_PER_S, dial=network.dial)
-    with parts.running_product(servers, plan) as product:
+    plan = Plan(tokens_per_s=TOKENS_PER_S, dial=network.dial)
+    with running_product(servers, plan) as product:
         yield product
 
 

@@ -7,7 +7,6 @@ import contextlib
 from collections.abc import AsyncIterator
 
 import msgspec
-import pytest
 from django.conf import settings
 from websockets.asyncio.client import connect
 
@@ -16,6 +15,7 @@ from controlplane.core.audit.entries import OPERATOR
 from controlplane.fleet.models import NodeStatus
 from controlplane.fleet.services import node_credential_create
 from inference.contract.frames import FRAME_BYTES_MAX, Job, Report, Timing
+from tests.faults.test_nodes import check_nobody_serves
 from tests.product.books import bills, check_books, kinds, open_holds
 from tests.product.traffic import Answer, ask, make_body, open_client, word_token
 from tests.support.fleet import make_output, make_step, make_usage
@@ -23,13 +23,13 @@ from tests.support.money import rows
 from tests.support.nodes import HandNode, hello_of
 from tests.support.orm import orm
 from tests.support.product import Plan, Product
-from tests.support.waiting import until, wait_for
+from tests.support.waiting import until
 
+PLAN = Plan(gateways=2, nodes=0)
 TOKENS = 3
 QUIET_S = 1.0
 # Its heartbeat lapses after five seconds.
 GONE_S_MAX = 30.0
-BOTH = pytest.mark.parametrize("product", [Plan(gateways=2, nodes=0)], indirect=True)
 TIMING = Timing(queue_us=1, prefill_us=1, decode_us=1, held_us=1)
 
 
@@ -86,6 +86,12 @@ def report_of(job: Job, completion: int, **changes: object) -> Report:
     return msgspec.structs.replace(report, **changes)
 
 
+def served(product: Product) -> bool:
+    """A node is at the first gateway, with its tokenizer."""
+    facts = product.readiness()
+    return bool(facts["nodes"] and facts["models"])
+
+
 class Stream:
     """A stream at the first gateway, of which the node has sent all but the last token."""
 
@@ -122,7 +128,6 @@ class Stream:
         await self._node.send(make_step(output))
 
 
-@BOTH
 async def test_a_node_that_never_had_a_request_cannot_settle_it(product: Product) -> None:
     foreign = "f" * 64
     async with (
@@ -131,7 +136,7 @@ async def test_a_node_that_never_had_a_request_cannot_settle_it(product: Product
         hand_made(product, "waiting", 1, standing=NodeStatus.PENDING) as (waiting,),
         hand_made(product, "held", 1, digest=foreign) as (held,),
     ):
-        await asyncio.to_thread(wait_for, lambda: product.readiness(0).get("models"), "model")
+        await until(lambda: served(product))
         stream = Stream(product)
         job = await stream.begin(maker)
         for node in (stranger, waiting, held):
@@ -153,12 +158,11 @@ async def test_a_node_that_never_had_a_request_cannot_settle_it(product: Product
     await check_books([stream.answer])
 
 
-@BOTH
 async def test_a_node_settles_its_own_request_elsewhere_only_once_its_gateway_is_gone(
     product: Product,
 ) -> None:
-    async with hand_made(product, "maker", 0, 1) as (first, second):
-        await asyncio.to_thread(wait_for, lambda: product.readiness(0).get("models"), "model")
+    async with hand_made(product, "author", 0, 1) as (first, second):
+        await until(lambda: served(product))
         # One after the other: jobs do not come in the order in which they were asked for.
         stream = Stream(product)
         job = await stream.begin(first)
@@ -182,3 +186,10 @@ async def test_a_node_settles_its_own_request_elsewhere_only_once_its_gateway_is
     assert charged[stream.answer.request].sources == {"gateway"}
     assert charged[lost.request.hex()].sources == {"node"}
     await check_books([stream.answer, cut.answer])
+
+
+async def test_no_node_is_said_at_once(product: Product) -> None:
+    """By a gateway to which none has ever come."""
+    product.gateways[0].kill()
+    await asyncio.to_thread(product.mend)
+    await check_nobody_serves(product)

@@ -181,6 +181,14 @@ class Product:
         for child in (*self.gateways, *self.nodes, *self.jobs):
             child.start()
 
+    def mend(self) -> None:
+        """Start what has ended, and return once everything serves."""
+        start_again(self.servers)
+        for child in (*self.gateways, *self.nodes, *self.jobs):
+            if not child.alive:
+                child.start()
+        self.wait_ready()
+
     def readiness(self, number: int = 0) -> dict[str, Any]:
         """What a gateway says of itself; empty when nobody answers."""
         url = f"{self.urls[number]}/readyz"
@@ -194,6 +202,10 @@ class Product:
             return {}
         facts: dict[str, Any] = json.loads(body)
         return facts
+
+    def under_way(self) -> int:
+        """Jobs that nodes have, as the gateways that live see it."""
+        return sum(int(self.readiness(n).get("jobs", 0)) for n in range(len(self.ports)))
 
     def wait_ready(self, nodes: int | None = None) -> None:
         """Return once every gateway serves the model from so many nodes."""
@@ -232,8 +244,7 @@ def running_product(servers: Servers, plan: Plan | None = None) -> Iterator[Prod
         product = _make(servers, plan, Path(folder))
         try:
             if plan.started:
-                product.start()
-                product.wait_ready()
+                product.mend()
             yield product
         finally:
             for child in product.jobs:
