@@ -11,21 +11,18 @@ from collections.abc import Callable
 import httpx2
 import pytest
 
-from controlplane.core.audit.entries import OPERATOR
 from controlplane.embedded.postgres import Postgres
 from controlplane.embedded.redis_server import RedisServer
 from controlplane.kernel.keys.format import new_credential
-from controlplane.quotas.services import rate_limit_set
 from tests.product.books import all_charged, check_books, open_holds
 from tests.product.traffic import Answer, Load, ask, make_body, open_client
 from tests.support.money import rows
-from tests.support.orm import orm
-from tests.support.product import LIMITS, Plan, Product, demo_key
+from tests.support.product import Plan, Product
 from tests.support.servers import Servers
 from tests.support.waiting import until
 
 TOKENS_PER_S = 100.0
-PLAN = Plan(gateways=2, tokens_per_s=TOKENS_PER_S)
+PLAN = Plan(tokens_per_s=TOKENS_PER_S)
 REFUSALS_MIN = 20
 # Longer than a lane waits for an answer before it leaves its connection.
 FROZEN_S = 7.0
@@ -41,9 +38,6 @@ LONG_STREAMS = 4
 # Five seconds: the last must be admitted, and PostgreSQL be away, before the first ends.
 LONG_TOKENS = 500
 LONG_S_MAX = LONG_TOKENS / TOKENS_PER_S + SETTLE_WAIT_S + BUSY_S_MAX
-REQUESTS_PER_MIN = 600
-MINUTE_S = 60.0
-SERVED_DIVIDED = 10
 
 Ending = Callable[[Postgres | RedisServer], None]
 ENDINGS = pytest.mark.parametrize(
@@ -164,40 +158,9 @@ async def test_a_frozen_postgresql_connection_is_left_and_charges_nothing_twice(
     await check_books(load.answers)
 
 
-async def test_c3_without_redis_limits_are_divided_and_never_exceeded(
-    product: Product, servers: Servers
-) -> None:
-    """C3: two gateways together serve no faster than the limit while Redis is away."""
-    await set_limits(product, requests_per_min=REQUESTS_PER_MIN)
-    away_s = time.monotonic()
-    servers.redis.stop()
-    numbers = range(len(product.urls))
-    await until(lambda: not any(product.readiness(n)["limits_shared"] for n in numbers))
-    async with Load(product.urls, product.key) as load:
-        await load.until(SERVED_DIVIDED)
-    elapsed_s = time.monotonic() - away_s
-    await set_limits(product, **LIMITS)
-    print(f"{len(load.whole)} served in {elapsed_s:.2f} s at {REQUESTS_PER_MIN} a minute")
-    assert len(load.whole) <= REQUESTS_PER_MIN * elapsed_s / MINUTE_S
-    refused = load.refused("rate_limit_exceeded")
-    assert refused and len(refused) + len(load.whole) == len(load.answers)
-
-
-async def set_limits(product: Product, **limits: int) -> None:
-    """Those of the demo's key, in force at every gateway."""
-    version = product.readiness()["configuration_version"]
-    await orm(rate_limit_set)(actor=OPERATOR, subject=demo_key(), **limits)
-    await until(
-        lambda: all(
-            product.readiness(number)["configuration_version"] > version
-            for number in range(len(product.urls))
-        )
-    )
-
-
 async def test_both_away_at_the_start(product: Product, servers: Servers) -> None:
     """The process stays up, says that it is not ready, and becomes ready by itself."""
-    early = (product.nodes[0], product.gateways[0])
+    early = (*product.nodes, *product.gateways)
     for part in (*early, servers.redis, servers.postgres):
         part.stop()
     for part in early:
