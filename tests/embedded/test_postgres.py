@@ -11,14 +11,29 @@ import pytest
 from controlplane.embedded.layout import Layout
 from controlplane.embedded.postgres import Postgres
 from controlplane.embedded.processes import ServerError, left_overs
-from tests.support.embedded import PASSWORD, bystander, fresh_layout
+from tests.support.embedded import PASSWORD, bystander, copied_layout, fresh_layout
 from tests.support.servers import FAST
 
 
 @pytest.fixture
-def layout() -> Iterator[Layout]:
+def empty() -> Iterator[Layout]:
     with fresh_layout() as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def made() -> Iterator[Layout]:
+    with fresh_layout() as made:
+        with running(made):
+            pass
+        yield made
+
+
+@pytest.fixture
+def layout(made: Layout) -> Iterator[Layout]:
+    """With a database that was made before, as nearly every start finds it."""
+    with copied_layout(made) as layout:
+        yield layout
 
 
 @contextmanager
@@ -91,18 +106,18 @@ def test_a_half_written_lock_file_does_not_matter(layout: Layout, content: str) 
         assert server.alive
 
 
-def test_a_half_made_database_is_made_again(layout: Layout) -> None:
-    partial = layout.home / "postgres.partial"
+def test_a_half_made_database_is_made_again(empty: Layout) -> None:
+    partial = empty.home / "postgres.partial"
     partial.mkdir()
     (partial / "PG_VERSION").write_text("18\n")
-    with running(layout) as server:
+    with running(empty) as server:
         assert server.alive
 
 
-def test_a_database_of_another_version_is_named(layout: Layout) -> None:
-    layout.postgres.mkdir()
-    (layout.postgres / "PG_VERSION").write_text("15\n")
-    with pytest.raises(ServerError, match="PostgreSQL 15"), running(layout):
+def test_a_database_of_another_version_is_named(empty: Layout) -> None:
+    empty.postgres.mkdir()
+    (empty.postgres / "PG_VERSION").write_text("15\n")
+    with pytest.raises(ServerError, match="PostgreSQL 15"), running(empty):
         pass
 
 

@@ -22,6 +22,14 @@ def fresh_layout() -> Iterator[Layout]:
 
 
 @contextmanager
+def copied_layout(made: Layout) -> Iterator[Layout]:
+    """The same, with a copy of the database of another, which is stopped."""
+    with fresh_layout() as layout:
+        subprocess.run(["cp", "-a", str(made.postgres), str(layout.postgres)], check=True)
+        yield layout
+
+
+@contextmanager
 def bystander() -> Iterator[subprocess.Popen[bytes]]:
     """A living process that has nothing to do with us, past its first moments."""
     code = "import time; print(flush=True); time.sleep(600)"
