@@ -161,10 +161,12 @@ async def test_a_frozen_postgresql_connection_is_left_and_charges_nothing_twice(
 async def test_both_away_at_the_start(product: Product, servers: Servers) -> None:
     """The process stays up, says that it is not ready, and becomes ready by itself."""
     early = (*product.nodes, *product.gateways)
-    for part in (*early, servers.redis, servers.postgres):
-        part.stop()
-    for part in early:
-        part.start()
+    for child in early:
+        child.stop()
+    servers.redis.stop()
+    servers.postgres.stop()
+    for child in early:
+        child.start()
     await until(lambda: bool(product.readiness()))
     facts = product.readiness()
     assert (facts["ready"], facts["ledger"], facts["limits_shared"]) == (False, False, False)
@@ -177,7 +179,7 @@ async def test_both_away_at_the_start(product: Product, servers: Servers) -> Non
     began_s = time.monotonic()
     await asyncio.to_thread(product.wait_ready)
     print(f"ready {time.monotonic() - began_s:.2f} s after both were back")
-    assert all(part.alive for part in early)
+    assert all(child.alive for child in early)
     async with open_client(product.urls[0]) as client:
         answer = await ask(client, product.key, make_body())
     assert answer.whole, answer
