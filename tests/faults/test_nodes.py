@@ -43,18 +43,21 @@ class Asked:
 
     def __init__(self, product: Product, *, tokens: int, streams: tuple[bool, ...]) -> None:
         self.answers = [Answer(streamed=streams[n % len(streams)]) for n in range(REQUESTS)]
-        self._product = product
+        self._key = product.key
         self._tokens = tokens
+        # One for all: to make it takes longer than to ask.
+        self._client = open_client(product.urls[0])
         self._tasks = [asyncio.create_task(self._ask(answer)) for answer in self.answers]
 
     async def done(self) -> list[Answer]:
         """All answers, each read to its end."""
-        return await asyncio.gather(*self._tasks)
+        answers = await asyncio.gather(*self._tasks)
+        await self._client.aclose()
+        return answers
 
     async def _ask(self, answer: Answer) -> Answer:
         body = make_body(tokens=self._tokens, stream=answer.streamed)
-        async with open_client(self._product.urls[0]) as client:
-            return await ask(client, self._product.key, body, answer=answer)
+        return await ask(self._client, self._key, body, answer=answer)
 
 
 def dispatched(number: int) -> Callable[[], bool]:
