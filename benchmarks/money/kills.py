@@ -167,9 +167,13 @@ def running_ground(servers: Servers, *, seed: int, sweeps: bool = True) -> Itera
             stack.enter_context(Tap(folder, servers.layout.sockets, gateway.send_kill))
             for folder, gateway in zip(folders, product.gateways, strict=True)
         ]
-        product.start()
-        product.wait_ready()
-        yield Ground(product, taps, random.Random(seed))
+        product.mend()
+        try:
+            yield Ground(product, taps, random.Random(seed))
+        finally:
+            # Before their way to PostgreSQL ends.
+            for child in (*product.nodes, *product.gateways):
+                child.stop()
 
 
 def _through(folder: Path) -> Mapping[str, str]:

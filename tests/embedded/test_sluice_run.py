@@ -121,6 +121,7 @@ class First(NamedTuple):
     """What a first start left, besides its data."""
 
     data: Path
+    env: dict[str, str]
     text: str
     port: int
     mode: int
@@ -130,10 +131,6 @@ class First(NamedTuple):
     status: int
     living: list[psutil.Process]
 
-    @property
-    def env(self) -> dict[str, str]:
-        return demo_env(self.data)
-
 
 @pytest.fixture(scope="module")
 def first() -> Iterator[First]:
@@ -141,7 +138,8 @@ def first() -> Iterator[First]:
     with make_data_folder() as folder:
         data = Path(folder)
         with running(data) as started:
-            answer = ask(started, demo_env(data)["SLUICE_KEY"])
+            env = demo_env(data)
+            answer = ask(started, env["SLUICE_KEY"])
             family = started.family()
             commands = [" ".join(process.cmdline()) for process in family]
             again = subprocess.run(
@@ -151,7 +149,9 @@ def first() -> Iterator[First]:
             status = started.process.wait(timeout=STOP_SECONDS_MAX)
         living = [process for process in family if lives(process)]
         mode = (data / "demo.env").stat().st_mode & 0o777
-        yield First(data, started.text, started.port, mode, answer, commands, again, status, living)
+        yield First(
+            data, env, started.text, started.port, mode, answer, commands, again, status, living
+        )
 
 
 def test_a_first_start_answers_and_nothing_is_left(first: First) -> None:
