@@ -30,6 +30,8 @@ ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "OMP_NUM_THREADS": "1",
+    # The engine computes in its own process, as on one GPU: with one more, both wait by spinning.
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
 }
 ARGUMENTS = {
     "--dtype": "float32",
