@@ -2,17 +2,16 @@
 
 It loads a linear classifier of abusive text (alt-profanity-check; weights ship in its wheel), which
 takes seconds and over 100 MB, so gateways do not load it themselves. A second process on the same
-socket leaves immediately; one that no one asked for `IDLE_S_MAX` leaves too.
+socket leaves before it loads it; one that no one asked for `IDLE_S_MAX` leaves too.
 """
 
 import fcntl
 import socketserver
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TextIO
-
-from profanity_check import predict_prob
 
 from controlplane.bridge.safety.client import LENGTH, SCORE, TEXT_BYTES_MAX
 
@@ -27,7 +26,8 @@ class SafetyServer(socketserver.ThreadingUnixStreamServer):
     daemon_threads = True
     timeout = IDLE_CHECK_S
 
-    def __init__(self, socket: Path) -> None:
+    def __init__(self, socket: Path, score: Callable[[Sequence[str]], Sequence[float]]) -> None:
+        self.score = score
         socket.unlink(missing_ok=True)
         super().__init__(str(socket), Scorer)
         socket.chmod(SOCKET_MODE)
@@ -52,7 +52,7 @@ class Scorer(socketserver.StreamRequestHandler):
                 return
             text = self.rfile.read(size).decode("utf-8", "replace")
             self.server.asked_at_s = time.monotonic()
-            self.wfile.write(SCORE.pack(float(predict_prob([text])[0])))
+            self.wfile.write(SCORE.pack(float(self.server.score([text])[0])))
 
 
 def take_lock(socket: Path) -> TextIO | None:
@@ -72,7 +72,9 @@ def main() -> int:
     lock = take_lock(socket)
     if lock is None:
         return 0
-    with lock, SafetyServer(socket) as server:
+    from profanity_check import predict_prob
+
+    with lock, SafetyServer(socket, predict_prob) as server:
         server.run()
     socket.unlink(missing_ok=True)
     return 0

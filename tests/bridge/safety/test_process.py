@@ -25,23 +25,20 @@ async def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
         yield made
 
 
-async def test_a_second_process_of_the_host_leaves(client: SafetyClient, tmp_path: Path) -> None:
+async def test_gateways_of_a_host_share_one_process(
+    client: SafetyClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A second process leaves.
     command = [sys.executable, "-m", "controlplane.bridge.safety.process"]
     second = await asyncio.create_subprocess_exec(*command, str(tmp_path / "safety.sock"))
     async with asyncio.timeout(START_S_MAX):
         assert await second.wait() == 0
     assert await client.score(FOUL) > 0.9
-
-
-async def test_two_gateways_share_one_process(client: SafetyClient, tmp_path: Path) -> None:
+    # Another gateway has the same scores.
     other = SafetyClient(tmp_path / "safety.sock")
     assert await other.score(FOUL) == await client.score(FOUL)
     await other.close()
-
-
-async def test_a_process_that_runs_is_not_started_again(
-    client: SafetyClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    # One that runs is not started again.
     monkeypatch.setattr(module, "START_AGAIN_S", 0.0)
     first = client._process
     client.start_process()
