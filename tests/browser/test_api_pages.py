@@ -9,6 +9,8 @@ from playwright.sync_api import expect
 from tests.browser.site import Site
 from tests.browser.watch import DESK, PHONE, Watch, check, serious_findings, turn, wider_than_screen
 
+# What is around the operations, each of which looks as the first of its method.
+FRAME = (".page-head", ".information-container", ".filter", "h3.opblock-tag")
 METHODS = ("get", "post", "put", "patch", "delete")
 
 
@@ -50,18 +52,16 @@ def test_the_reference_is_readable_in_both_themes_and_tries_an_operation(
 ) -> None:
     page = watch.sign_in(site)
     page.goto("/developers/api")
-    # Tags of some forty operations, among them one of each method.
-    page.get_by_placeholder("Filter by tag").fill("organization")
-    expect(page.locator(".opblock-tag")).to_have_count(2)
-    for method in METHODS:
-        expect(page.locator(f".opblock-{method}").first).to_be_visible()
+    expect(page.locator(".opblock").first).to_be_visible()
     opened = page.locator(".opblock-post").first
     opened.locator(".opblock-summary").click()
     expect(opened.locator(".opblock-body")).to_be_visible()
+    kinds = [page.locator(f".opblock-{method}").first for method in METHODS]
+    parts = [*FRAME, *(f"[id='{kind.get_attribute('id')}']" for kind in kinds)]
     for dark in (False, True):
         turn(page, DESK, dark)
         # The reference is not ours to make accessible in all else.
-        assert serious_findings(page, "color-contrast") == []
+        assert serious_findings(page, "color-contrast", within=parts) == []
     operation = page.locator("#operations-organization-organization_projects_get")
     operation.scroll_into_view_if_needed()
     operation.locator(".opblock-summary").click()

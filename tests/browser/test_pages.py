@@ -63,12 +63,11 @@ def _drawn(page: Page, path: str = "/") -> None:
 
 
 def test_pages_are_accessible_and_fit(site: Site, watch: Watch) -> None:
+    # Keys and a request of its own are looked at with the pages of `test_watching.py`.
     watch.allowed.append("404")
     page = watch.sign_in(site)
     for path in (
         f"/requests?{RANGE}",
-        f"/requests/{site.requests[-1].hex}?{RANGE}",
-        "/keys",
         "/playground",
         "/none-such",
     ):

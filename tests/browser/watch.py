@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -34,10 +34,10 @@ document.addEventListener("securitypolicyviolation", (event) => {
 # Rules that call nothing serious need not look.
 MILD = ("heading-order", "landmark-unique", "page-has-heading-one", "region", "skip-link")
 FINDINGS = """
-async ([only, never]) => {
+async ([include, only, never]) => {
   const rules = Object.fromEntries(never.map((rule) => [rule, { enabled: false }]));
   const options = only.length ? { runOnly: only } : { rules };
-  const { violations } = await axe.run(document, { resultTypes: ["violations"], ...options });
+  const { violations } = await axe.run({ include }, { resultTypes: ["violations"], ...options });
   return violations
     .filter(({ impact }) => impact === "serious" || impact === "critical")
     .flatMap(({ id, nodes }) => nodes.map(({ html }) => `${id}: ${html.slice(0, 160)}`));
@@ -147,9 +147,9 @@ def fits(page: Page) -> None:
     assert wider_than_screen(page) <= 0, (page.url, page.viewport_size)
 
 
-def serious_findings(page: Page, *rules: str) -> list[str]:
+def serious_findings(page: Page, *rules: str, within: Sequence[str] = ("html",)) -> list[str]:
     """What axe finds and calls serious or worse, by these rules or all, on a settled page."""
-    return _settled(page, lambda: _findings(page, rules))
+    return _settled(page, lambda: _findings(page, rules, within))
 
 
 def _settled(page: Page, look: Callable[[], T]) -> T:
@@ -160,10 +160,10 @@ def _settled(page: Page, look: Callable[[], T]) -> T:
     return seen
 
 
-def _findings(page: Page, rules: tuple[str, ...]) -> list[str]:
+def _findings(page: Page, rules: Sequence[str], within: Sequence[str]) -> list[str]:
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE_SCRIPT)
-    found: list[str] = page.evaluate(FINDINGS, [[*rules], [*MILD]])
+    found: list[str] = page.evaluate(FINDINGS, [[*within], [*rules], [*MILD]])
     return found
 
 
