@@ -75,7 +75,7 @@ function openCell(opens, point) {
 export function drawFigures(figures) {
   for (const [name, figure] of Object.entries(figures)) {
     const holder = document.getElementById(`plot-${name}`);
-    if (holder) draw(holder, figure);
+    if (holder && JSON.stringify(figure) !== JSON.stringify(holders.get(holder))) draw(holder, figure);
   }
 }
 
