@@ -9,7 +9,7 @@ from controlplane.core.audit.entries import Actor, Operator
 from controlplane.core.paging import FIRST_PAGE, Page, PageAsk, page_read
 from controlplane.core.permissions import Action, Role, role_allows
 from controlplane.core.scope import organization_scope, person_scope
-from controlplane.tenants.access import LACKS_FACTOR, MemberRights, allows, require, role_of
+from controlplane.tenants.access import LACKS_FACTOR, MemberRights, allows, require
 from controlplane.tenants.models import AdminKey, ApiKey, Membership, Organization, Project, User
 
 PAGE_ROWS_MAX = 200
@@ -59,10 +59,6 @@ def organization_ids(*, user: Actor, action: Action = Action.ORGANIZATION_VIEW) 
 def organization_get(*, user: Actor, organization_id: uuid.UUID) -> Organization:
     """One organization; raises DoesNotExist to strangers."""
     return Organization.objects.get(id=organization_id, id__in=organization_ids(user=user))
-
-
-def organization_role(*, user: User, organization_id: uuid.UUID) -> Role | None:
-    return role_of(user, organization_id)
 
 
 def project_list(*, user: Actor) -> list[Project]:

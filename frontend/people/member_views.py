@@ -16,6 +16,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from controlplane.core.mail import mail_send
 from controlplane.core.permissions import GRANTABLE, Action, Role
+from controlplane.tenants.access import role_of
 from controlplane.tenants.models import Invitation, User
 from controlplane.tenants.people.invitations import (
     BadInvitation,
@@ -29,7 +30,6 @@ from controlplane.tenants.people.invitations import (
 )
 from controlplane.tenants.people.selectors import member_get, member_list
 from controlplane.tenants.people.services import membership_end, membership_set
-from controlplane.tenants.selectors import organization_role
 from controlplane.tenants.sign_in.accounts import user_find
 from controlplane.tenants.sign_in.recovery import member_link_create
 from controlplane.tenants.sign_in.security import second_factor_require
@@ -61,7 +61,7 @@ class InviteForm(forms.Form):
 
 
 def _roles(viewer: Viewer) -> list[tuple[str, str]]:
-    own = organization_role(user=viewer.user, organization_id=viewer.organization.id)
+    own = role_of(viewer.user, viewer.organization.id)
     allowed = GRANTABLE[own] if own else frozenset()
     return [(role.value, f"{role.title()}: {ROLE_WORDS[role]}") for role in Role if role in allowed]
 

@@ -9,8 +9,9 @@ from django.db import connection
 from controlplane.core.permissions import Role
 from controlplane.core.scope import organization_scope
 from controlplane.kernel.money import NANO_PER_USD
+from controlplane.tenants.access import role_of
 from controlplane.tenants.models import Organization
-from controlplane.tenants.selectors import organization_list, organization_role, project_list
+from controlplane.tenants.selectors import organization_list, project_list
 from controlplane.tenants.sign_in.accounts import user_find
 from tests.support.people import make_cast
 
@@ -39,7 +40,7 @@ def test_owner_project_and_budget_are_made(more: tuple[str, ...], limit: int) ->
     assert owner is not None and not owner.is_staff
     assert "olga@example.org sets a password at /setup/" in told
     (made,) = organization_list(user=owner)
-    assert organization_role(user=owner, organization_id=made.id) is Role.OWNER
+    assert role_of(owner, made.id) is Role.OWNER
     assert [(made.name, one.name) for one in project_list(user=owner)] == [("Initech", "default")]
     assert limit_nano(made) == limit
 

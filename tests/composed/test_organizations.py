@@ -16,8 +16,9 @@ from controlplane.billing.wallets.services import Gift, wallet_grant
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.models import uuid7
 from controlplane.core.permissions import Role
+from controlplane.tenants.access import role_of
 from controlplane.tenants.people.services import user_deactivate
-from controlplane.tenants.selectors import organization_list, organization_role, project_list
+from controlplane.tenants.selectors import organization_list, project_list
 from controlplane.tenants.sign_in.accounts import user_find
 from tests.support.money import rows
 from tests.support.people import Cast, make_cast, signed_in
@@ -46,7 +47,7 @@ def test_a_new_organization_has_an_owner_who_can_come_in(cast: Cast) -> None:
     owner = user_find(email="olga@example.org")
     assert owner is not None
     (organization,) = organization_list(user=owner)
-    assert organization_role(user=owner, organization_id=organization.id) is Role.OWNER
+    assert role_of(owner, organization.id) is Role.OWNER
     assert [one.name for one in project_list(user=owner)] == ["default"]
     done = rows("SELECT actor_label, action FROM audit_entries ORDER BY id DESC LIMIT 5")
     by_stella = [action for label, action in done if label == cast.stella.email]

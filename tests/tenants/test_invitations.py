@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from controlplane.core.permissions import Role
 from controlplane.core.scope import organization_scope
+from controlplane.tenants.access import role_of
 from controlplane.tenants.models import Invitation, User
 from controlplane.tenants.people import invitations
 from controlplane.tenants.people.invitations import (
@@ -22,7 +23,7 @@ from controlplane.tenants.people.invitations import (
     invitation_withdraw,
 )
 from controlplane.tenants.people.services import membership_set
-from controlplane.tenants.selectors import organization_list, organization_role
+from controlplane.tenants.selectors import organization_list
 from tests.support.people import Cast, make_cast
 
 PASSWORD = "a long enough passphrase"
@@ -46,7 +47,7 @@ def test_a_link_makes_the_account_and_the_member_once(cast: Cast) -> None:
     dora = invitation_sign_up(token=token, password=PASSWORD)
     assert dora.email == "dora@example.org" and dora.check_password(PASSWORD)
     assert not dora.is_staff
-    assert organization_role(user=dora, organization_id=cast.acme.id) is Role.DEVELOPER
+    assert role_of(dora, cast.acme.id) is Role.DEVELOPER
     assert organization_list(user=dora) == [cast.acme]
     for again in (lambda: invitation_sign_up(token=token, password=PASSWORD),
                   lambda: invitation_accept(token=token, user=dora)):  # fmt: skip
@@ -61,7 +62,7 @@ def test_who_has_an_account_accepts_with_it_and_nobody_else_does(cast: Cast) -> 
     with pytest.raises(BadInvitation):
         invitation_sign_up(token=token, password=PASSWORD)
     assert invitation_accept(token=token, user=cast.charlie) == cast.acme
-    assert organization_role(user=cast.charlie, organization_id=cast.acme.id) is Role.FINANCE
+    assert role_of(cast.charlie, cast.acme.id) is Role.FINANCE
 
 
 def test_only_a_hash_of_the_link_is_kept(cast: Cast) -> None:

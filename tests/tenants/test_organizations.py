@@ -5,13 +5,13 @@ from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, Validat
 
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.permissions import Role
+from controlplane.tenants.access import role_of
 from controlplane.tenants.audit.selectors import audit_search
 from controlplane.tenants.people.selectors import member_list
 from controlplane.tenants.people.services import membership_set
 from controlplane.tenants.selectors import (
     organization_get,
     organization_list,
-    organization_role,
     project_get,
     project_list,
 )
@@ -32,7 +32,7 @@ def test_each_sees_only_their_own() -> None:
     assert project_list(user=cast.bob) == [cast.project]
     assert project_list(user=cast.charlie) == [cast.other_project]
     assert project_list(user=cast.stella) == []
-    assert organization_role(user=cast.charlie, organization_id=cast.acme.id) is None
+    assert role_of(cast.charlie, cast.acme.id) is None
     with pytest.raises(ObjectDoesNotExist):
         organization_get(user=cast.charlie, organization_id=cast.acme.id)
     with pytest.raises(ObjectDoesNotExist):

@@ -7,9 +7,10 @@ from django.core import mail
 from django.test import Client
 
 from controlplane.core.permissions import Role
+from controlplane.tenants.access import role_of
 from controlplane.tenants.keys import apikey_create
 from controlplane.tenants.people.services import membership_set
-from controlplane.tenants.selectors import organization_role, project_get
+from controlplane.tenants.selectors import project_get
 from tests.support.people import Cast, make_cast, signed_in
 
 PASSWORD = "correct-horse-battery-staple"
@@ -64,23 +65,23 @@ def test_an_account_joins_only_as_itself(cast: Cast) -> None:
     bob = signed_in(cast.bob)
     assert "another person" in bob.get(path).content.decode()
     bob.post(path)
-    assert organization_role(user=cast.charlie, organization_id=cast.acme.id) is None
+    assert role_of(cast.charlie, cast.acme.id) is None
     answer = signed_in(cast.charlie).post(path)
     assert answer.headers["Location"] == "/"
-    assert organization_role(user=cast.charlie, organization_id=cast.acme.id) is Role.VIEWER
+    assert role_of(cast.charlie, cast.acme.id) is Role.VIEWER
 
 
 def test_roles_change_and_members_go(cast: Cast) -> None:
     alice = signed_in(cast.alice)
     key = apikey_create(actor=cast.bob, project=cast.project, label="bobs robot").key
     alice.post(f"/members/{cast.bob.id.hex}/role", {"role": "finance"})
-    assert organization_role(user=cast.bob, organization_id=cast.acme.id) is Role.FINANCE
+    assert role_of(cast.bob, cast.acme.id) is Role.FINANCE
     alice.post(f"/members/{cast.alice.id.hex}/role", {"role": "viewer"})
-    assert organization_role(user=cast.alice, organization_id=cast.acme.id) is Role.OWNER
+    assert role_of(cast.alice, cast.acme.id) is Role.OWNER
     answer = alice.post(f"/members/{cast.bob.id.hex}/remove")
     text = answer.content.decode()
     assert "bobs robot" in text and key.redacted in text
-    assert organization_role(user=cast.bob, organization_id=cast.acme.id) is None
+    assert role_of(cast.bob, cast.acme.id) is None
     assert alice.post(f"/members/{cast.charlie.id.hex}/remove").status_code == 404
 
 

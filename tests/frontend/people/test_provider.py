@@ -15,11 +15,11 @@ from joserfc.jwk import OctKey, RSAKey
 
 from controlplane.core.api.stepup import recently_confirmed
 from controlplane.core.permissions import Role
+from controlplane.tenants.access import role_of
 from controlplane.tenants.models import OutsideIdentity, User
 from controlplane.tenants.people.invitations import invitation_create
 from controlplane.tenants.people.selectors import member_get
 from controlplane.tenants.people.services import membership_end, user_deactivate
-from controlplane.tenants.selectors import organization_role
 from controlplane.tenants.sign_in.factors import app_add, app_secret, has_factors
 from tests.support.people import Cast, make_cast
 from tests.support.provider import CLIENT_ID, CLIENT_SECRET, KEY_ID, Provider, provider_running
@@ -71,7 +71,7 @@ def test_an_invited_person_gets_an_account(cast: Cast, provider: Provider) -> No
     assert come_back(client, provider, asked).headers["Location"] == "/"
     assert signed_in_as(client) == "dora@example.org"
     dora = User.objects.get(email="dora@example.org")
-    assert organization_role(user=dora, organization_id=cast.acme.id) is Role.FINANCE
+    assert role_of(dora, cast.acme.id) is Role.FINANCE
     assert not dora.has_usable_password()
     assert provider.forms[0]["client_secret"] == [CLIENT_SECRET]
     # Known by subject from now on, whatever the address becomes.
@@ -114,12 +114,12 @@ def test_a_domain_lets_in_where_the_operator_says_so(
     assert signed_in_as(client) is None
     come_back(client, provider, begin(client))
     dora = User.objects.get(email=signed_in_as(client))
-    assert organization_role(user=dora, organization_id=cast.acme.id) is Role.DEVELOPER
+    assert role_of(dora, cast.acme.id) is Role.DEVELOPER
     found = member_get(actor=cast.alice, organization_id=cast.acme.id, user_id=dora.id)
     membership_end(actor=cast.alice, membership=found)
     again = Client()
     come_back(again, provider, begin(again))
-    assert organization_role(user=dora, organization_id=cast.acme.id) is None
+    assert role_of(dora, cast.acme.id) is None
 
 
 def test_a_closed_account_stays_closed(cast: Cast, provider: Provider) -> None:
