@@ -64,7 +64,8 @@ def test_percentiles_are_those_of_the_traffic_everywhere(product: Product) -> No
     totals = {request.hex: total for request, total in rows(RECORDS)}
     _check_the_total_of_all(client, totals)
     # Groups are written less often, and whatever is left at the end.
-    product.gateways[0].stop()
+    for child in (*product.nodes, *product.gateways):
+        child.stop()
     _check_groups(client, totals, {"\u2264 256 tokens": short, "\u2264 1k tokens": long})
     # Another tenant has none of it.
     assert _cells(signed_in(make_cast().charlie), "")["requests"][0] == "0"
