@@ -49,7 +49,7 @@ class Profiles:
     """Profiles of a browser that are used again: without cookies, and pages keep nothing else.
 
     Each has a page that stays open, and with it the one process of all its pages: starting those
-    and compiling the code of charts anew took half of the browser's time.
+    and compiling the code of charts anew costs more than most tests do.
     """
 
     def __init__(self, browser: Browser) -> None:

@@ -36,7 +36,7 @@ from tests.support.traffic import routed, store
 from tests.support.waiting import until, wait_for
 
 NOW = datetime.now(UTC)
-# The first waits for the worker to start. Below the bound of a test, so that a failure names the job.
+# The first waits for the worker to start. Below the bound of a test: a failure names its job.
 DONE_S_MAX = 60.0
 OUTAGE_MIN = 10
 SHARE_PERMILLE = 250

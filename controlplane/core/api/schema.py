@@ -173,8 +173,9 @@ def schema_of(shape: Any) -> dict[str, Any]:
 
 
 def components_add(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """The last step of the description: the shapes that operations refer to."""
-    schemas = result.setdefault("components", {}).setdefault("schemas", {})
+    """The last step of the description: the shapes that operations refer to, by name."""
+    components = result.setdefault("components", {})
+    schemas = components.setdefault("schemas", {})
     known = _components()
     wanted = set(_names(result))
     while wanted:
@@ -182,6 +183,7 @@ def components_add(result: dict[str, Any], **_: Any) -> dict[str, Any]:
         if name not in schemas:
             schemas[name] = known[name]
             wanted |= set(_names(known[name]))
+    components["schemas"] = dict(sorted(schemas.items()))
     return result
 
 
