@@ -25,9 +25,9 @@ TORCH_PIP = $(PYTHON_OF) -m pip --disable-pip-version-check --no-input install -
 HAS_GPU = test -e /dev/nvidiactl
 NEEDS_CUDA = -c 'from importlib.metadata import requires; \
 	exit(not any(each.startswith(("cuda", "nvidia")) for each in requires("torch")))'
-# One more than cores, since tests of processes wait a lot, and at most four: each has a PostgreSQL, a
-# Redis and often a model of its own, about 2 GB.
-TEST_PROCESSES ?= $(shell n=$$(nproc); echo $$((n < 4 ? n + 1 : 4)))
+# Twice two cores, since tests of processes wait a lot, and no more on others: each has a PostgreSQL,
+# a Redis and often a model of its own, about 2 GB.
+TEST_PROCESSES ?= 4
 PYTEST = -m pytest --numprocesses=$(TEST_PROCESSES) --dist=loadfile
 VLLM_VENV ?= .venv-vllm
 VLLM_PIP := $(VLLM_VENV)/bin/python -m pip --disable-pip-version-check --no-input install
