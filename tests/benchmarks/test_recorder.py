@@ -12,6 +12,7 @@ from benchmarks import recorder
 from benchmarks.kept import Kept, explain, load, save
 from benchmarks.recorder import FOLDER, Recorder, Result, file_problem, spread
 
+pytestmark = pytest.mark.processes  # Git is asked which commit it is.
 FIGURES = {"requests": 5, "files": []}
 
 

@@ -14,7 +14,7 @@ from tests.support.classifier import FINE, FOUL, START_S_MAX, classifier
 from tests.support.ports import WordSafety
 
 
-@pytest.fixture(params=["memory", "real"])
+@pytest.fixture(params=["memory", pytest.param("real", marks=pytest.mark.processes)])
 async def safety(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Safety]:

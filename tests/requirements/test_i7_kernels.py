@@ -13,6 +13,7 @@ from tests.support.shipped import SHIPPED
 BLOCK_SIZE = 32
 
 
+@pytest.mark.processes
 def test_what_the_hardware_has_is_used(caplog: pytest.LogCaptureFixture) -> None:
     shape = read_shape(SHIPPED)
     reason = reason_against(shape, BLOCK_SIZE)

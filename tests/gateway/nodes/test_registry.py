@@ -302,13 +302,13 @@ async def test_a_credential_that_lapses_cuts_its_link_and_no_other(model: Path) 
 
 async def test_quarantine_ends_after_its_time(model: Path) -> None:
     world = World()
-    world.fleet.limits = msgspec.structs.replace(world.fleet.limits, quarantine_s=0.05)
+    world.fleet.limits = msgspec.structs.replace(world.fleet.limits, quarantine_s=0.5)
     ada = Member(world, "ada", model)
     ada.link.on_bytes(b"\xc1")
     assert ("ada", "quarantined") in world.fleet_port.seen
     with pytest.raises(LinkRefused):
         Member(world, "ada", model)
-    await asyncio.sleep(0.06)
+    await asyncio.sleep(0.51)
     Member(world, "ada", model)
     await world.fleet.close()
 

@@ -12,6 +12,7 @@ from inference.compact.native import build
 from inference.compact.native.build import NativeUnavailable
 
 make = build.native_library.__wrapped__
+pytestmark = pytest.mark.processes  # A compiler.
 TARGET = 'while [ "$1" != -o ]; do [ $# = 0 ] && exit; shift; done;'
 
 

@@ -18,6 +18,7 @@ from tests.inference.compact.shapes import SHAPES
 from tests.inference.compact.test_oracle import SHIPPED
 from tests.inference.compact.tiny import save_model
 
+pytestmark = pytest.mark.processes  # A compiler.
 BLOCK = 32
 
 
