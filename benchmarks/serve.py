@@ -26,7 +26,7 @@ def main() -> None:
         port=int(port),
         loop="uvloop",
         http="controlplane.bridge.http.connection:SocketProtocol",
-        ws="websockets-sansio",
+        ws="controlplane.bridge.fleet.frames:FrameProtocol",
         ws_max_size=WS_BYTES_MAX,
         ws_per_message_deflate=False,
         access_log=False,

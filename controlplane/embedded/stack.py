@@ -37,7 +37,7 @@ def gateway(host: str, port: int, *, role: str = "all", name: str = "gateway") -
         "--port": str(port),
         "--loop": "uvloop",
         "--http": "controlplane.bridge.http.connection:SocketProtocol",
-        "--ws": "websockets-sansio",
+        "--ws": "controlplane.bridge.fleet.frames:FrameProtocol",
         "--ws-max-size": str(FRAME_BYTES_MAX),
         "--ws-per-message-deflate": "false",
         "--lifespan": "on",

@@ -129,7 +129,7 @@ class Processes:
         self._spawn(
             ["uvicorn", "controlplane.asgi:application", "--host", "127.0.0.1", "--port",
              str(self.port), "--http", "controlplane.bridge.http.connection:SocketProtocol", "--ws",
-             "websockets-sansio"],
+             "controlplane.bridge.fleet.frames:FrameProtocol"],
             environment,
             "web.log",
         )  # fmt: skip

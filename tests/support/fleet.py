@@ -165,7 +165,7 @@ class FleetServer:
         self._port = listener.getsockname()[1]
         config = uvicorn.Config(
             NodeConsumer.as_asgi(gateway=lambda: self.world),
-            ws="websockets-sansio",
+            ws="controlplane.bridge.fleet.frames:FrameProtocol",
             ws_max_size=FRAME_BYTES_MAX + 1024,
             ws_per_message_deflate=False,
             lifespan="off",

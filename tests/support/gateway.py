@@ -117,7 +117,7 @@ async def running_gateway(under_test: GatewayUnderTest) -> AsyncIterator[httpx2.
     config = uvicorn.Config(
         under_test,
         http="controlplane.bridge.http.connection:SocketProtocol",
-        ws="websockets-sansio",
+        ws="controlplane.bridge.fleet.frames:FrameProtocol",
         ws_max_size=FRAME_BYTES_MAX + 1024,
         ws_per_message_deflate=False,
         lifespan="off",

@@ -95,7 +95,7 @@ async def serving_app(app: Any, **config: Any) -> AsyncIterator[int]:
         host=HOST,
         port=port,
         http="controlplane.bridge.http.connection:SocketProtocol",
-        ws="websockets-sansio",
+        ws="controlplane.bridge.fleet.frames:FrameProtocol",
         lifespan="off",
         log_config=None,
         server_header=False,

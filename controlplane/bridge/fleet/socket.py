@@ -3,18 +3,15 @@
 `NodeConsumer.as_asgi(gateway=...)` takes a callable that returns the running gateway.
 """
 
-import asyncio
-import contextlib
-from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from channels.consumer import AsyncConsumer
 
+from controlplane.bridge.fleet.frames import EXTENSION, FrameProtocol
 from controlplane.bridge.fleet.handshakes import Handshakes, TooManyHandshakes
 from controlplane.gateway.nodes.host import LinkRefused
 from controlplane.gateway.nodes.limits import (
-    CLOSE_OVERLOADED,
     CLOSE_TOO_BIG,
     CLOSE_UNAUTHORIZED,
     CLOSE_UNSUPPORTED,
@@ -26,8 +23,6 @@ from controlplane.gateway.ports import FleetPort, LedgerAway
 BEARER = b"Bearer "
 CREDENTIAL_PREFIX = "node_sluice_"
 CREDENTIAL_CHARS_MAX = 256
-OUTBOUND_BYTES_MAX = 64 * 1024 * 1024
-REASON_BYTES_MAX = 120
 # What the server says of a socket that was lost without a close frame, or with an empty one.
 CODES_OF_BREAKS = frozenset({1005, 1006})
 HTTP_UNAUTHORIZED = 401
@@ -52,50 +47,6 @@ class NodeGateway(Protocol):
     @property
     def handshakes(self) -> Handshakes:
         """Whose turn it is to ask that."""
-
-
-class Outbox:
-    """Frames on their way out, written in order by one task; `close` comes after what is queued."""
-
-    def __init__(self, send: Callable[[Message], Awaitable[None]]) -> None:
-        self._send = send
-        self._frames: deque[bytes] = deque()
-        self._bytes = 0
-        self._wake = asyncio.Event()
-        self._closing: tuple[int, str] | None = None
-
-    def put(self, data: bytes) -> None:
-        """Queue a frame; a node that reads none is left."""
-        self._frames.append(data)
-        self._bytes += len(data)
-        if self._bytes > OUTBOUND_BYTES_MAX:
-            self._frames.clear()
-            self.close(CLOSE_OVERLOADED, "the node does not read")
-        self._wake.set()
-
-    def close(self, code: int, reason: str) -> None:
-        if self._closing is None:
-            self._closing = (code, reason)
-        self._wake.set()
-
-    async def write(self) -> None:
-        """Write until closed, or until the socket is gone; the reader learns of that too."""
-        with contextlib.suppress(OSError):
-            await self._write_all()
-
-    async def _write_all(self) -> None:
-        while True:
-            while self._frames:
-                data = self._frames.popleft()
-                await self._send({"type": "websocket.send", "bytes": data})
-                self._bytes -= len(data)
-            if self._closing is not None:
-                code, reason = self._closing
-                text = reason.encode()[:REASON_BYTES_MAX].decode(errors="ignore")
-                await self._send({"type": "websocket.close", "code": code, "reason": text})
-                return
-            self._wake.clear()
-            await self._wake.wait()
 
 
 class NodeConsumer(AsyncConsumer):  # type: ignore[misc]  # Channels ships no types.
@@ -131,37 +82,26 @@ class NodeConsumer(AsyncConsumer):  # type: ignore[misc]  # Channels ships no ty
         if not identity:
             await _refuse(scope, send, HTTP_UNAUTHORIZED)
             return
-        await send({"type": "websocket.accept"})
-        outbox = Outbox(send)
-        writer = asyncio.create_task(outbox.write())
+        line: FrameProtocol = scope["extensions"][EXTENSION]
         try:
-            link = gateway.fleet.connect(identity, send=outbox.put, close=outbox.close)
-            await self._pump(link.session.socket, receive)
+            link = gateway.fleet.connect(identity, send=line.write, close=line.end)
         except LinkRefused as refused:
-            outbox.close(refused.code, refused.reason)
-            await writer
-        finally:
-            writer.cancel()
-            await asyncio.wait([writer])
-
-    async def _pump(self, socket: LinkSocket, receive: Callable[[], Awaitable[Message]]) -> None:
+            await send({"type": "websocket.accept"})
+            line.end(refused.code, refused.reason)
+            return
+        socket = link.session.socket
         try:
-            while True:
-                message = await receive()
-                if message["type"] == "websocket.disconnect":
-                    _on_disconnect(socket, message.get("code"))
-                    return
-                await self.dispatch(message, socket)
+            line.listen(socket.on_bytes)
+            await send({"type": "websocket.accept"})
+            await self._pump(socket, receive)
         finally:
             socket.on_close("the gateway ended the connection")
 
-    async def dispatch(self, message: Message, socket: LinkSocket) -> None:
-        """Hand one message to the link; nothing is awaited, so the next disconnect is seen."""
-        data = message.get("bytes")
-        if data is None:
+    async def _pump(self, socket: LinkSocket, receive: Callable[[], Awaitable[Message]]) -> None:
+        """What does not go straight to the link: texts, which are no frames, and the end."""
+        while (message := await receive())["type"] != "websocket.disconnect":
             socket.expel(CLOSE_UNSUPPORTED, "a text message is not a frame")
-        else:
-            socket.on_bytes(data)
+        _on_disconnect(socket, message.get("code"))
 
 
 async def _refuse(
