@@ -25,7 +25,7 @@ def main() -> None:
         host="127.0.0.1",
         port=int(port),
         loop="uvloop",
-        http="controlplane.bridge.http.connection:SocketProtocol",
+        http="httptools" if app.endswith("control:application") else "controlplane.bridge.http.connection:SocketProtocol",
         ws="controlplane.bridge.fleet.frames:FrameProtocol",
         ws_max_size=WS_BYTES_MAX,
         ws_per_message_deflate=False,

@@ -13,9 +13,12 @@ from typing import Any, NotRequired, TypedDict
 from jinja2 import TemplateError, meta
 
 from inference.text.allowance import Rendering
+from inference.text.flow import only_prints
+from inference.text.frames import Frames
 from inference.text.sandbox import BoundedEnvironment
 
 PROMPT_CHARS_MAX = 16 * 1024 * 1024
+TOO_LONG = f"over {PROMPT_CHARS_MAX} characters of prompt"
 TEMPLATE_CHARS_MAX = 128 * 1024
 TOOL_CALL_TAG = "<tool_call>"
 # What the expressions of a template can raise besides Jinja's own errors.
@@ -48,13 +51,27 @@ class ChatTemplate:
         except (TemplateError, RecursionError, SyntaxError) as error:
             raise TemplateFailed(f"chat_template: {error}") from error
         self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
+        tree = BoundedEnvironment().parse(source)
         # Of the forms in which models write calls only this one is read back.
-        self.shows_tools = "tools" in _variables(source) and TOOL_CALL_TAG in source
+        names = meta.find_undeclared_variables(tree)
+        self.shows_tools = "tools" in names and TOOL_CALL_TAG in source
+        self._frames = Frames(self._rendered) if only_prints(tree) else None
 
     def render(
         self, messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]] = ()
     ) -> str:
         """The prompt up to where the assistant begins to speak; raises `TemplateFailed`."""
+        if self._frames is not None and not tools:
+            prompt = self._frames.filled(messages)
+            if prompt is not None:
+                if len(prompt) > PROMPT_CHARS_MAX:
+                    raise TemplateFailed(f"messages: {TOO_LONG}")
+                return prompt
+        return self._rendered(messages, tools)
+
+    def _rendered(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()
+    ) -> str:
         try:
             with Rendering():
                 return self._joined(messages, list(tools) or None)
@@ -62,7 +79,7 @@ class ChatTemplate:
             raise TemplateFailed(f"messages: {error}") from error
 
     def _joined(
-        self, messages: Sequence[ChatMessage], tools: list[Mapping[str, Any]] | None
+        self, messages: Sequence[Mapping[str, Any]], tools: list[Mapping[str, Any]] | None
     ) -> str:
         parts: list[str] = []
         room = PROMPT_CHARS_MAX
@@ -72,10 +89,5 @@ class ChatTemplate:
             parts.append(part)
             room -= len(part)
             if room < 0:
-                raise TemplateError(f"over {PROMPT_CHARS_MAX} characters of prompt")
+                raise TemplateError(TOO_LONG)
         return "".join(parts)
-
-
-def _variables(source: str) -> set[str]:
-    """Names that a template, which has been compiled, takes from outside."""
-    return meta.find_undeclared_variables(BoundedEnvironment().parse(source))
