@@ -25,9 +25,9 @@ from benchmarks.control import PACED_PATH
 from benchmarks.load import Tally, closed_loop, percentile, request_bytes
 from benchmarks.machine import cpu_s, describe, pin, rss_mib
 from benchmarks.recorder import SPREAD, Recorder, spread
+from benchmarks.serve import CONTROL_APP
 from benchmarks.stack import OTHER_CORE, Stack, node, serve, stack
 
-CONTROL_APP = "benchmarks.control:application"
 GATEWAY_APP = "controlplane.asgi:application"
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"

@@ -14,6 +14,9 @@ import uvicorn
 from benchmarks.sampler import Sampler
 
 WS_BYTES_MAX = 4 * 1024 * 1024
+# Served by plain uvicorn, so that nothing of ours is in what we are compared with.
+CONTROL_APP = "benchmarks.control:application"
+GATEWAY_HTTP = "controlplane.bridge.http.connection:SocketProtocol"
 
 
 def main() -> None:
@@ -25,7 +28,7 @@ def main() -> None:
         host="127.0.0.1",
         port=int(port),
         loop="uvloop",
-        http="httptools" if app.endswith("control:application") else "controlplane.bridge.http.connection:SocketProtocol",
+        http="httptools" if app == CONTROL_APP else GATEWAY_HTTP,
         ws="controlplane.bridge.fleet.frames:FrameProtocol",
         ws_max_size=WS_BYTES_MAX,
         ws_per_message_deflate=False,

@@ -11,6 +11,7 @@ import random
 import resource
 import sys
 import time
+from collections.abc import Awaitable
 from typing import Protocol
 
 import msgspec
@@ -58,10 +59,10 @@ class Figures(msgspec.Struct, kw_only=True):
 class Money(Protocol):
     """The part of the Ledger port that is measured."""
 
-    async def hold(self, hold: Hold) -> None:
+    def hold(self, hold: Hold) -> Awaitable[None]:
         """Reserve."""
 
-    async def settle(self, settlement: Settlement) -> None:
+    def settle(self, settlement: Settlement) -> Awaitable[None]:
         """Charge."""
 
 

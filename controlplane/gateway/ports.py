@@ -3,7 +3,8 @@
 Ids of requests are 16 bytes; ids of organizations, projects, keys and budgets 32 hex characters.
 """
 
-from collections.abc import Collection, Mapping
+import asyncio
+from collections.abc import Awaitable, Collection, Mapping
 from typing import Literal, Protocol
 
 import msgspec
@@ -281,15 +282,18 @@ class Limiter(Protocol):
 
 
 class Ledger(Protocol):
-    """Holds and settlements, durable when the call returns."""
+    """Holds and settlements, durable when their futures are done."""
 
-    async def hold(self, hold: Hold) -> None:
-        """Reserve; raises `BudgetExceeded` or `LedgerAway`."""
+    def hold(self, hold: Hold) -> asyncio.Future[None]:
+        """Reserve; the call raises `LedgerAway`, the future that or `BudgetExceeded`.
+
+        Of a future that is cancelled nothing stays reserved.
+        """
 
     def release(self, hold: Hold) -> None:
         """Give back a hold that nothing will settle; never blocks."""
 
-    async def settle(self, settlement: Settlement) -> None:
+    def settle(self, settlement: Settlement) -> Awaitable[None]:
         """Charge or release exactly once, whoever repeats it; raises `LedgerAway`."""
 
     async def settle_report(self, report: Report, *, served: bool = False) -> bool:

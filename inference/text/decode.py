@@ -16,6 +16,10 @@ class TokenDecoder:
         self._stream = DecodeStream(skip_special_tokens=True)
         self._pending: list[int] = []
 
+    def whole(self, tokens: Sequence[int]) -> str:
+        """Text of all tokens of a choice at once: what `feed` and `close` give together."""
+        return str(self._tokenizer.decode(tokens, skip_special_tokens=True))
+
     def feed(self, tokens: Sequence[int]) -> str:
         """Text that these tokens complete; a character cut in the middle waits for its rest."""
         parts = []

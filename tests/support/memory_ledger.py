@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 
 from controlplane.bridge.money.ledger import reported_counts
@@ -44,8 +45,12 @@ class MemoryLedger:
     reports: list[Report] = field(default_factory=list)
     _due_s: dict[bytes, float] = field(default_factory=dict)
 
-    async def hold(self, hold: Hold) -> None:
+    def hold(self, hold: Hold) -> asyncio.Future[None]:
         """Reserve on all budgets or none."""
+        return asyncio.ensure_future(self.reserve(hold))
+
+    async def reserve(self, hold: Hold) -> None:
+        """Reserve now."""
         if self.away:
             raise LedgerAway
         if hold.request in self.lines:

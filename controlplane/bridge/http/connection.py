@@ -6,6 +6,7 @@ also puts the socket into each scope, which tells the round-trip time of clients
 """
 
 import asyncio
+import socket
 from collections.abc import Awaitable
 from typing import Any
 from urllib.parse import unquote
@@ -53,6 +54,7 @@ class SocketProtocol(HttpToolsProtocol):
     """Reads requests of one connection, within bounds; see the module."""
 
     _place: str | None = None
+    _socket: socket.socket | None = None
     _head_timer: asyncio.TimerHandle | None = None
     _linger_timer: asyncio.TimerHandle | None = None
     _flush_timer: asyncio.TimerHandle | None = None
@@ -72,6 +74,7 @@ class SocketProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self.ending = Ending(transport, self.end)
         self.lingering = Ending(transport, self.linger)
+        self._socket = _same_socket(transport)
         address = self.client[0] if self.client else ""
         self._place = DOORS.enter(address, len(self.connections) - 1)
         if self._place is None:
@@ -148,8 +151,7 @@ class SocketProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self._in_head = True
         self._unread = self._unread or 1
-        connection = self.transport.get_extra_info("socket")
-        self.scope["extensions"] = {EXTENSION: {"socket": connection}}
+        self.scope["extensions"] = {EXTENSION: {"socket": self._socket}}
 
     def on_url(self, url: bytes) -> None:
         self.url += url
@@ -287,6 +289,9 @@ class SocketProtocol(HttpToolsProtocol):
             self._deaf = True
 
     def _leave(self) -> None:
+        # Its number is free for others from here on.
+        if self._socket is not None:
+            self._socket.detach()
         if self._place is None:
             DOORS.refused -= 1
         else:
@@ -342,6 +347,17 @@ class SocketProtocol(HttpToolsProtocol):
     def _say(self, data: bytes) -> None:
         self.transport.write(data)
         self.linger()
+
+
+def _same_socket(transport: asyncio.Transport) -> socket.socket | None:
+    """The transport's socket, to ask the kernel about: uvloop makes another one for each question.
+
+    It is to be detached before the transport closes it.
+    """
+    own = transport.get_extra_info("socket")
+    if own is None or own.fileno() < 0:
+        return None
+    return socket.socket(own.family, own.type, own.proto, fileno=own.fileno())
 
 
 class Exchange(RequestResponseCycle):

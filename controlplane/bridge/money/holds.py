@@ -65,21 +65,17 @@ class Holds:
         """Holds of this gateway that are not durably resolved yet."""
         return len(self._open)
 
-    def add(self, hold: Hold) -> WaitingHold:
-        """Queue a hold; raises `LedgerAway` when the queue is full."""
+    def add(self, hold: Hold) -> asyncio.Future[None]:
+        """Queue a hold; raises `LedgerAway` when the queue is full.
+
+        The future tells how it went. Should it be done before, the hold is given back when it
+        comes.
+        """
         if len(self._waiting) >= QUEUE_MAX:
             raise LedgerAway("too many holds are waiting")
         waiting = WaitingHold(hold, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
-        return waiting
-
-    def abandon(self, waiting: WaitingHold) -> None:
-        """Its caller has left: release it if it was admitted, and else when it is."""
-        done = waiting.done
-        if done.done() and not done.cancelled() and done.exception() is None:
-            self._give_back(waiting.hold)
-        else:
-            done.cancel()
+        return waiting.done
 
     def resolved(self, request: bytes) -> None:
         """The hold's settlement is durable: it need not be replayed."""

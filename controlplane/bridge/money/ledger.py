@@ -6,6 +6,7 @@ import msgspec
 import structlog
 
 from controlplane.bridge.money import holds, settlements
+from controlplane.bridge.money.deadlines import Deadlines
 from controlplane.bridge.money.holds import Holds
 from controlplane.bridge.money.settlements import Settlements
 from controlplane.bridge.postgres.lane import PostgresLane
@@ -67,6 +68,8 @@ class PostgresLedger:
         self._settle_lane = PostgresLane(
             "settlements", conninfo, self._settlements, settlements.STATEMENTS
         )
+        self._hold_deadlines = Deadlines(lambda: HOLD_WAIT_S, "no answer")
+        self._settle_deadlines = Deadlines(lambda: SETTLE_WAIT_S, "not durable")
 
     @property
     def away(self) -> bool:
@@ -93,23 +96,19 @@ class PostgresLedger:
         await self._hold_lane.close()
         await self._settle_lane.close()
 
-    async def hold(self, hold: Hold) -> None:
-        """Reserve on all budgets or none; raises `BudgetExceeded` or `LedgerAway`."""
+    def hold(self, hold: Hold) -> asyncio.Future[None]:
+        """Reserve on all budgets or none; raises `LedgerAway`, as may the future.
+
+        Who is not told in time, or cancels the future, gets nothing: what comes is given back.
+        """
         if hold.amount_nano == 0:
-            return
+            return _nothing_to_do()
         if self._hold_lane.known_down:
             raise LedgerAway("PostgreSQL does not answer")
-        waiting = self._holds.add(hold)
+        done = self._holds.add(hold)
         self._hold_lane.wake()
-        try:
-            async with asyncio.timeout(HOLD_WAIT_S):
-                await waiting.done
-        except TimeoutError:
-            self._holds.abandon(waiting)
-            raise LedgerAway(f"no answer within {HOLD_WAIT_S:g} s") from None
-        except asyncio.CancelledError:
-            self._holds.abandon(waiting)
-            raise
+        self._hold_deadlines.watch(done)
+        return done
 
     def release(self, hold: Hold) -> None:
         """Give back a hold that nothing will settle."""
@@ -133,19 +132,17 @@ class PostgresLedger:
         except LedgerAway:
             log.error("hold_left_to_expire", request=public_request(hold.request))
 
-    async def settle(self, settlement: Settlement) -> None:
-        """Durable on return; raises `LedgerAway`.
+    def settle(self, settlement: Settlement) -> asyncio.Future[None]:
+        """Durable once the future is done; raises `LedgerAway`, as may the future.
 
-        After the bound of time the settlement stays queued; where the queue is full it is not kept.
+        After the bound of time, or once it is cancelled, the settlement stays queued; where the
+        queue is full it is not kept.
         """
         if settlement.held_nano == 0 and settlement.amount_nano == 0:
-            return
+            return _nothing_to_do()
         done = self._settlements.add(settlement)
-        try:
-            async with asyncio.timeout(SETTLE_WAIT_S):
-                await asyncio.shield(done)
-        except TimeoutError:
-            raise LedgerAway(f"not durable within {SETTLE_WAIT_S:g} s") from None
+        self._settle_deadlines.watch(done)
+        return done
 
     async def settle_report(self, report: Report, *, served: bool = False) -> bool:
         """Price a node's count by the hold's own terms and book it, late if it must be.
@@ -193,6 +190,12 @@ class PostgresLedger:
         except TimeoutError:
             raise LedgerAway(f"no answer within {SETTLE_WAIT_S:g} s") from None
         return msgspec.json.decode(answer, type=Terms) if answer else None
+
+
+def _nothing_to_do() -> asyncio.Future[None]:
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    done.set_result(None)
+    return done
 
 
 def reported_counts(report: Report) -> TokenCounts:

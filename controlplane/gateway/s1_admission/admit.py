@@ -1,18 +1,23 @@
 """The order of stage 1's layers."""
 
-import asyncio
 from functools import partial
 from typing import Protocol
 
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
-from controlplane.gateway.ports import Hold, Keys, Ledger, Limiter, Standings
+from controlplane.gateway.ports import Keys, Ledger, Limiter, Standings
 from controlplane.gateway.refusal import BAD_REQUEST, Refusal
 from controlplane.gateway.results import Admitted, Asked
 from controlplane.gateway.s1_admission.body import LimitsCheck, Receive, read_body
 from controlplane.gateway.s1_admission.claim import make_ticket
 from controlplane.gateway.s1_admission.helpers.offload import Offload, is_large
-from controlplane.gateway.s1_admission.hold import CountPrompt, exact_nano, make_hold, take_hold
+from controlplane.gateway.s1_admission.hold import (
+    CountPrompt,
+    HoldTaking,
+    exact_nano,
+    make_hold,
+    take_hold,
+)
 from controlplane.gateway.s1_admission.limits import (
     check_requests,
     count_request,
@@ -93,27 +98,19 @@ async def admit(
     output_all = max([step.output_tokens for step in plan.steps]) * ask.sampling.n
     estimated = estimate_tokens(ask.bytes, output_all)
     hold = make_hold(call, asked.key, ask, plan, grace_s=state.hold_grace_s)
-    exact = partial(exact_nano, ask, plan, count_prompt)
-    take = partial(take_hold, call, hold, ledger, state.standings, exact_nano=exact)
-    early = asyncio.ensure_future(take()) if limiter.roomy(asked.key, estimated) else None
+    taking = HoldTaking(call, hold, ledger)
+    if limiter.roomy(asked.key, estimated):
+        taking.begin()
     try:
         allowance = await take_limits(call, asked.key, limiter, tokens=estimated)
-        try:
-            hold = await (early or take())
-        except BaseException:
-            limiter.correct(asked.key, -estimated)
-            limiter.release(allowance)
-            raise
     except BaseException:
-        if early is not None:
-            _withdraw(early, ledger)
+        taking.withdraw()
+        raise
+    try:
+        exact = partial(exact_nano, ask, plan, count_prompt)
+        hold = await take_hold(taking, state.standings, exact_nano=exact)
+    except BaseException:
+        limiter.correct(asked.key, -estimated)
+        limiter.release(allowance)
         raise
     return Admitted(asked=asked, estimated_tokens=estimated, allowance=allowance, hold=hold)
-
-
-def _withdraw(holding: asyncio.Task[Hold], ledger: Ledger) -> None:
-    """Give a hold back that was taken; one on its way is given back by the ledger when it comes."""
-    if not holding.done():
-        holding.cancel()
-    elif not holding.cancelled() and holding.exception() is None:
-        ledger.release(holding.result())

@@ -7,6 +7,7 @@ Where a plan has several models, the dearest of them is held for.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import msgspec
@@ -59,19 +60,71 @@ def prompt_bound(ask: Ask, model: ModelRecord) -> int:
     return min(ask.bytes + allowance, model.context_window)
 
 
-async def take_hold(
-    call: Call, hold: Hold, ledger: Ledger, standings: Standings, *, exact_nano: ExactNano
-) -> Hold:
+class HoldTaking:
+    """A hold that is asked for now or later; `pending` tells how that went."""
+
+    __slots__ = ("_began", "call", "hold", "ledger", "pending")
+
+    def __init__(self, call: Call, hold: Hold, ledger: Ledger) -> None:
+        self.call = call
+        self.hold = hold
+        self.ledger = ledger
+        self.pending: asyncio.Future[None] | None = None
+        self._began = 0
+
+    def begin(self) -> None:
+        """Ask now, before anybody waits for it; where that cannot be, whoever waits asks again."""
+        self._began = self.call.spans.clock()
+        with suppress(LedgerAway):
+            self.pending = self.ledger.hold(self.hold)
+
+    async def taken(self) -> None:
+        """Wait until it is reserved; raises what the ledger does, with nothing reserved."""
+        self._began = self._began or self.call.spans.clock()
+        if self.pending is None:
+            self.pending = self.ledger.hold(self.hold)
+        try:
+            await self.pending
+        except asyncio.CancelledError:
+            self.withdraw()
+            raise
+
+    def recount(self, amount_nano: int) -> None:
+        """Ask for another amount the next time."""
+        self.hold = msgspec.structs.replace(self.hold, amount_nano=amount_nano)
+        self.pending = None
+
+    def withdraw(self) -> None:
+        """Give back what was taken; what is on its way the ledger gives back when it comes."""
+        pending = self.pending
+        if pending is None or pending.cancel() or pending.cancelled():
+            return
+        if pending.exception() is None:
+            self.ledger.release(self.hold)
+
+    def measured(self) -> None:
+        self.call.spans.add(HOLD, self._began)
+
+
+async def take_hold(taking: HoldTaking, standings: Standings, *, exact_nano: ExactNano) -> Hold:
     """Hold the bound, or else the exact amount; returns what was held. Raises `Refusal`."""
-    began = call.spans.clock()
+    bound = taking.hold
     try:
-        return await _hold_or_recount(hold, ledger, exact_nano)
+        try:
+            await taking.taken()
+        except BudgetExceeded:
+            exact = await exact_nano()
+            if exact >= bound.amount_nano:
+                raise
+            taking.recount(exact)
+            await taking.taken()
+        return taking.hold
     except BudgetExceeded as error:
-        raise await _over_budget(error, hold, standings) from error
+        raise await _over_budget(error, bound, standings) from error
     except LedgerAway as error:
         raise ledger_away() from error
     finally:
-        call.spans.add(HOLD, began)
+        taking.measured()
 
 
 async def _over_budget(error: BudgetExceeded, hold: Hold, standings: Standings) -> Refusal:
@@ -118,18 +171,6 @@ def _no_room(scope: str, nano: int, figures: str) -> str:
         f"{what} is too low for this request, which could cost up to {usd_text(nano)} USD."
         f"{figures} Lower max_tokens or {cure}."
     )
-
-
-async def _hold_or_recount(hold: Hold, ledger: Ledger, exact_nano: ExactNano) -> Hold:
-    try:
-        await ledger.hold(hold)
-    except BudgetExceeded:
-        exact = await exact_nano()
-        if exact >= hold.amount_nano:
-            raise
-        hold = msgspec.structs.replace(hold, amount_nano=exact)
-        await ledger.hold(hold)
-    return hold
 
 
 def make_hold(call: Call, key: KeyRecord, ask: Ask, plan: RoutePlan, *, grace_s: int) -> Hold:

@@ -8,13 +8,19 @@ from inference.text.decode import TokenDecoder
 DETOKENIZE = INDEX["s6_finish.detokenize"]
 
 
-def detokenize(call: Call, decoder: TokenDecoder | None, output: Output) -> str:
-    """Text of one output; its last one also flushes an unfinished character."""
+def detokenize(call: Call, decoder: TokenDecoder | None, output: Output, *, only: bool) -> str:
+    """Text of one output; its last one also flushes an unfinished character.
+
+    `only` says that it has all tokens of its choice.
+    """
     if decoder is None:
         return output.text or ""
     began = call.spans.clock()
-    text = decoder.feed(output.tokens)
-    if output.finish is not None:
-        text += decoder.close()
+    if only:
+        text = decoder.whole(output.tokens)
+    else:
+        text = decoder.feed(output.tokens)
+        if output.finish is not None:
+            text += decoder.close()
     call.spans.add(DETOKENIZE, began)
     return text

@@ -173,13 +173,14 @@ class Finisher:
         return piece
 
     async def _add(self, choice: Choice, output: Output, piece: Piece) -> None:
+        only = output.finish is not None and not choice.tokens
         choice.tokens += output.delivered
         if output.reasoning or choice.thinks:
             piece.reasoning += await self._think(choice, output)
             if choice.blocked:
                 choice.finish = piece.finish = CONTENT_FILTER
                 return
-        text = detokenize(self._call, choice.decoder, output)
+        text = detokenize(self._call, choice.decoder, output, only=only)
         if choice.calls is not None and choice.decoder is None:
             text += choice.speller.feed(output.tool_calls or [])
             text += choice.speller.close() if output.finish in WHOLE else ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -23,7 +23,7 @@ from controlplane.billing.ledger.journal import journal_book
 from controlplane.billing.ledger.models import EntryKind
 from controlplane.bridge.money.ledger import PostgresLedger
 from controlplane.core.audit.entries import OPERATOR
-from controlplane.gateway.ports import BudgetExceeded, Hold
+from controlplane.gateway.ports import BudgetExceeded, Hold, Settlement
 from tests.support.money import (
     ALICE_KEY,
     ORG_A,
@@ -105,7 +105,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def _hold(self, hold: Hold) -> str | None:
         try:
-            self.loop.run_until_complete(self.ledger.hold(hold))
+            self.loop.run_until_complete(_waited(self.ledger.hold, hold))
         except BudgetExceeded as refused:
             return refused.scope
         return None
@@ -141,7 +141,8 @@ class LedgerMachine(RuleBasedStateMachine):
     def settle(self, request: bytes, amount: int) -> None:
         """Its charge: less than was held, more, or nothing; the first time, again, or late."""
         entry = self.entries[request]
-        self.loop.run_until_complete(self.ledger.settle(settlement_of(entry.hold, amount)))
+        settlement = settlement_of(entry.hold, amount)
+        self.loop.run_until_complete(_waited(self.ledger.settle, settlement))
         held = entry.hold.amount_nano
         if entry.state == "hold":
             entry.lines.append(
@@ -300,6 +301,10 @@ def connected_machine() -> Iterator[None]:
         yield
     loop.run_until_complete(ledger.close())
     loop.close()
+
+
+async def _waited(ask: Callable[[Any], Awaitable[None]], about: Hold | Settlement) -> None:
+    await ask(about)
 
 
 async def _start(ledger: PostgresLedger) -> None:

@@ -72,13 +72,10 @@ class Peer(NamedTuple):
             while len(found) < count:
                 data = await self.reader.read(65_536)
                 self.connection.receive_data(data) if data else self.connection.receive_eof()
-                found += [each for each in self.connection.events_received() if _is_frame(each)]
+                events = self.connection.events_received()
+                found += [event for event in events if isinstance(event, Frame)]
                 assert data or len(found) >= count, "the server has hung up"
         return found
-
-
-def _is_frame(event: object) -> bool:
-    return isinstance(event, Frame)
 
 
 @contextlib.asynccontextmanager
@@ -134,9 +131,7 @@ class Sent(NamedTuple):
 MESSAGES = st.lists(
     st.builds(
         Sent,
-        st.sampled_from(SIZES).map(lambda size: bytes(range(256)) * (size // 256) + b"x" * (size % 256))
-        | st.binary(max_size=300)
-        | st.text(max_size=50),
+        st.sampled_from(SIZES).map(bytes) | st.binary(max_size=300) | st.text(max_size=50),
         st.sampled_from((1, 1, 1, 3)),
     ),
     max_size=8,

@@ -50,9 +50,9 @@ class SlowLedger(MemoryLedger):
         self.taken = asyncio.Event()
         self.told = asyncio.Event()
 
-    async def hold(self, hold: Hold) -> None:
+    async def reserve(self, hold: Hold) -> None:
         """Reserve, then wait."""
-        await super().hold(hold)
+        await super().reserve(hold)
         self.taken.set()
         try:
             await self.told.wait()

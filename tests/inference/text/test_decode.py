@@ -24,6 +24,12 @@ def test_parts_join_to_the_text(text: str, width: int) -> None:
         assert all(REPLACEMENT not in part for part in parts)
 
 
+@given(st.lists(st.integers(0, TOKENIZER.get_vocab_size() - 1), max_size=30))
+def test_all_at_once_is_the_same_text(tokens: list[int]) -> None:
+    decoder = TokenDecoder(TOKENIZER)
+    assert TokenDecoder(TOKENIZER).whole(tokens) == decoder.feed(tokens) + decoder.close()
+
+
 def test_a_cut_character_waits() -> None:
     tokens = TOKENIZER.encode("𝄞", add_special_tokens=False).ids
     assert len(tokens) > 1
