@@ -51,18 +51,19 @@ class ChatTemplate:
         except (TemplateError, RecursionError, SyntaxError) as error:
             raise TemplateFailed(f"chat_template: {error}") from error
         self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
-        tree = BoundedEnvironment().parse(source)
+        # Looking for names changes the tree, so each search gets one of its own.
+        parse = BoundedEnvironment().parse
         # Of the forms in which models write calls only this one is read back.
-        names = meta.find_undeclared_variables(tree)
+        names = meta.find_undeclared_variables(parse(source))
         self.shows_tools = "tools" in names and TOOL_CALL_TAG in source
-        self._frames = Frames(self._rendered) if only_prints(tree) else None
+        self.frames = Frames(self._rendered) if only_prints(parse(source)) else None
 
     def render(
         self, messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]] = ()
     ) -> str:
         """The prompt up to where the assistant begins to speak; raises `TemplateFailed`."""
-        if self._frames is not None and not tools:
-            prompt = self._frames.filled(messages)
+        if self.frames is not None and not tools:
+            prompt = self.frames.filled(messages)
             if prompt is not None:
                 if len(prompt) > PROMPT_CHARS_MAX:
                     raise TemplateFailed(f"messages: {TOO_LONG}")

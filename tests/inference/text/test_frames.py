@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
@@ -16,6 +17,7 @@ from inference.text.flow import only_prints
 from inference.text.frames import EDGE, Frames
 from inference.text.sandbox import BoundedEnvironment
 from tests.inference.text.test_chat import PUBLISHED
+from tests.support.shipped import SHIPPED
 
 LOOP = "{% for m in messages %}BODY{% endfor %}"
 # In the manner of what is published.
@@ -154,6 +156,7 @@ def prints(source: str) -> bool:
 def test_a_frame_gives_what_the_sandbox_renders(name: str) -> None:
     assert prints(PRINTING[name])
     template = made(PRINTING[name])
+    assert template.frames is not None
 
     @given(st.lists(TALKS, min_size=1, max_size=4))
     def same(talks: list[Any]) -> None:
@@ -161,6 +164,14 @@ def test_a_frame_gives_what_the_sandbox_renders(name: str) -> None:
             assert told(template, talk, framed=True) == told(template, talk, framed=False)
 
     same()
+
+
+def test_the_shipped_template_has_frames() -> None:
+    config = json.loads((SHIPPED / "tokenizer_config.json").read_bytes())
+    template = made(config["chat_template"])
+    assert template.frames is not None
+    talk = [{"role": role, "content": f" {role} "} for role in ROLES]
+    assert told(template, talk, framed=True) == told(template, talk, framed=False)
 
 
 @pytest.mark.parametrize("name", READING)
