@@ -2,9 +2,9 @@
 
 uvicorn's own protocol queues each message, stops reading until an application has taken it, and
 wakes a task for it. A node sends one for each step of its engine. Here a whole binary message goes
-to whoever listens in the very call that has read it, and what is sent is written at once; all other
-frames (text, fragments, control, anything out of order) pass through `websockets` as they are.
-Framing is that of RFC 6455, section 5.2.
+to whoever listens in the very call that has read it, and what is sent in one turn of the loop is
+written together; all other frames (text, fragments, control, anything out of order) pass through
+`websockets` as they are. Framing is that of RFC 6455, section 5.2.
 """
 
 from collections.abc import Callable
@@ -42,6 +42,7 @@ class FrameProtocol(WebSocketsSansIOProtocol):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._rest = bytearray()
+        self._out: list[bytes] = []
 
     def handle_connect(self, event: Request) -> None:
         """Show the application its line, beside what every scope has."""
@@ -57,17 +58,21 @@ class FrameProtocol(WebSocketsSansIOProtocol):
         self._listener = listener
 
     def write(self, data: bytes) -> None:
-        """Send a binary message; a peer that leaves `OUTBOUND_BYTES_MAX` unread is cut off."""
+        """Send a binary message, with all that are sent in this turn of the loop.
+
+        A peer that leaves `OUTBOUND_BYTES_MAX` unread is cut off.
+        """
         if self.close_sent or self.transport.is_closing():
             return
-        self.transport.writelines((_head(len(data)), data))
-        if self.transport.get_write_buffer_size() > OUTBOUND_BYTES_MAX:
-            self.transport.abort()
+        if not self._out:
+            self.loop.call_soon(self._flush)
+        self._out += (_head(len(data)), data)
 
     def end(self, code: int, reason: str) -> None:
         """Close with a code, after what was written; nothing is read any more but the answer."""
         if self.close_sent or self.transport.is_closing():
             return
+        self._flush()
         text = reason.encode()[:REASON_BYTES_MAX].decode(errors="ignore")
         self.close_sent = True
         self.conn.send_close(code, text)
@@ -108,6 +113,13 @@ class FrameProtocol(WebSocketsSansIOProtocol):
         data, self.frames = b"".join(self.frames), []
         if not self.close_sent:
             self._listener(data)
+
+    def _flush(self) -> None:
+        if self._out and not self.transport.is_closing():
+            self.transport.write(b"".join(self._out))
+            if self.transport.get_write_buffer_size() > OUTBOUND_BYTES_MAX:
+                self.transport.abort()
+        self._out.clear()
 
     def _take(self, data: bytes, at: int, start: int, end: int) -> None:
         """Take the whole frame from `at`, whose payload begins at `start`."""
