@@ -15,7 +15,7 @@ import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from controlplane.bridge.http.doors import REFUSED_MAX, Doors
+from controlplane.bridge.http.doors import REFUSED_MAX, Doors, same_socket
 from controlplane.bridge.http.ending import Ending
 from controlplane.bridge.http.head import (
     HEAD_BYTES_MAX,
@@ -74,7 +74,7 @@ class SocketProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self.ending = Ending(transport, self.end)
         self.lingering = Ending(transport, self.linger)
-        self._socket = _same_socket(transport)
+        self._socket = same_socket(transport)
         address = self.client[0] if self.client else ""
         self._place = DOORS.enter(address, len(self.connections) - 1)
         if self._place is None:
@@ -347,17 +347,6 @@ class SocketProtocol(HttpToolsProtocol):
     def _say(self, data: bytes) -> None:
         self.transport.write(data)
         self.linger()
-
-
-def _same_socket(transport: asyncio.Transport) -> socket.socket | None:
-    """The transport's socket, to ask the kernel about: uvloop makes another one for each question.
-
-    It is to be detached before the transport closes it.
-    """
-    own = transport.get_extra_info("socket")
-    if own is None or own.fileno() < 0:
-        return None
-    return socket.socket(own.family, own.type, own.proto, fileno=own.fileno())
 
 
 class Exchange(RequestResponseCycle):

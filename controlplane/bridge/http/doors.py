@@ -1,6 +1,8 @@
 """How many connections a process may have open, in all and from one address."""
 
+import asyncio
 import resource
+import socket
 from collections import Counter
 
 from controlplane.kernel.keys.scopes import address_counted, caller_within
@@ -54,6 +56,17 @@ class Doors:
             self._of[place] -= 1
             if not self._of[place]:
                 del self._of[place]
+
+
+def same_socket(transport: asyncio.Transport) -> socket.socket | None:
+    """The transport's socket, to ask the kernel about: uvloop makes another one for each question.
+
+    It is to be detached before the transport closes it.
+    """
+    own = transport.get_extra_info("socket")
+    if own is None or own.fileno() < 0:
+        return None
+    return socket.socket(own.family, own.type, own.proto, fileno=own.fileno())
 
 
 def _room_for(wanted: int) -> int:
