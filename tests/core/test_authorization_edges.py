@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import AsyncIterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,16 @@ from channels.db import database_sync_to_async
 from channels.routing import URLRouter
 from django.conf import settings
 from django.db import connections
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
 
-from controlplane.bridge.fleet.socket import NodeConsumer
 from controlplane.probes import PATHS as PROBES
 from frontend.overview.live import NOT_ALLOWED, websocket_urlpatterns
 from tests.core.callers import ALL, ANONYMOUS, SESSIONS, TOKENS
 from tests.core.routes import EDGES, GATEWAY, GATEWAY_PUBLIC, SOCKETS
 from tests.core.samples import Things, make_things
 from tests.support.fleet import CREDENTIAL
-from tests.support.gateway import GatewayUnderTest
+from tests.support.gateway import GatewayUnderTest, running_gateway
 from tests.support.orm import orm
 from tests.support.ports import KEY
 
@@ -132,23 +134,22 @@ async def test_figures_are_for_members(things: Things) -> None:
     assert found == {name: None if name in SESSIONS else NOT_ALLOWED for name in ALL}
 
 
-async def first_answer(headers: Headers) -> str:
-    """What the node socket says first."""
-    gateway = GatewayUnderTest()
-    consumer = NodeConsumer.as_asgi(gateway=lambda: gateway)
-    scope = {"type": "websocket", "path": "/fleet", "headers": headers, "subprotocols": []}
-    socket = COMMUNICATOR(consumer, scope)
-    await socket.send_input({"type": "websocket.connect"})
-    event = await socket.receive_output(WAIT_S_MAX)
-    await socket.send_input({"type": "websocket.disconnect", "code": 1000})
-    await socket.wait(WAIT_S_MAX)
-    return str(event["type"])
+async def dialled(url: str, headers: Headers) -> int:
+    """The status with which the socket of nodes answers a handshake."""
+    texts = [(name.decode(), value.decode()) for name, value in headers]
+    try:
+        async with connect(url, additional_headers=texts, proxy=None):
+            return HTTPStatus.SWITCHING_PROTOCOLS
+    except InvalidStatus as refused:
+        return refused.response.status_code
 
 
 async def test_only_a_node_reaches_the_fleet(things: Things) -> None:
-    for caller in ALL:
-        headers = await orm(headers_of)(things, caller)
-        assert (caller == ANONYMOUS) == (not headers)
-        assert await first_answer(headers) == "websocket.close", caller
-    node = [(b"authorization", f"Bearer {CREDENTIAL}".encode())]
-    assert await first_answer(node) == "websocket.accept"
+    gateway = GatewayUnderTest()
+    async with running_gateway(gateway):
+        for caller in ALL:
+            headers = await orm(headers_of)(things, caller)
+            assert (caller == ANONYMOUS) == (not headers)
+            assert await dialled(gateway.fleet_url, headers) == HTTPStatus.UNAUTHORIZED, caller
+        node = [(b"authorization", f"Bearer {CREDENTIAL}".encode())]
+        assert await dialled(gateway.fleet_url, node) == HTTPStatus.SWITCHING_PROTOCOLS
