@@ -132,6 +132,9 @@ class _Flow:
                 self._join((target.name, pair.key), self.kind(pair.value))
             self._join((target.name,), Kind.NAMESPACE)
         elif isinstance(target, nodes.NSRef):
+            # One that came by another way may be read under another name.
+            if self.kinds.get((target.name,)) is not Kind.NAMESPACE:
+                raise Reads
             self._join((target.name, target.attr), self.kind(value))
         else:
             self._give(target, self.kind(value))

@@ -114,6 +114,10 @@ READING = {
     "later": "{% if ns is defined and ns.x %}a{% endif %}{% set ns = namespace(x=m.content) %}",
     "set anew": "{% set ns = namespace(x='') %}{% set ns.x = m.content %}{{ ns.x | upper }}",
     "namespace elsewhere": "{% set ns = namespace(x=m.content) %}{% set y = ns %}{{ y.x | upper }}",
+    "namespace by another way": (
+        "{% set x = namespace() if m.role else namespace() %}{% set x.a = m.content %}"
+        "{{ x.a | upper }}"
+    ),
     "block": "{% set x %}{{ m.content }}{% endset %}{{ x | upper }}",
     "macro": "{% macro f(x) %}{{ x | upper }}{% endmacro %}{{ f(m.content) }}",
     "filter block": "{% filter upper %}{{ m.content }}{% endfilter %}",
