@@ -11,6 +11,7 @@ from controlplane.kernel.tracing import Trace
 
 REQUEST_DEADLINE_S = 600
 MS_PER_S = 1000
+_NONE_RUN = [0] * len(SPANS)
 
 
 class ClientGone(Exception):
@@ -23,12 +24,13 @@ class Spans:
     A layer that runs once per token adds up; its start is that of its first run.
     """
 
-    __slots__ = ("origin_ns", "starts_us", "totals_ns")
+    __slots__ = ("origin_ns", "starts_ns", "totals_ns")
 
     def __init__(self, origin_ns: int) -> None:
         self.origin_ns = origin_ns
-        self.starts_us = [ABSENT] * len(SPANS)
-        self.totals_ns = [0] * len(SPANS)
+        # By the clock; 0 where a span has not run.
+        self.starts_ns = _NONE_RUN.copy()
+        self.totals_ns = _NONE_RUN.copy()
 
     clock = staticmethod(monotonic_ns)
 
@@ -36,13 +38,13 @@ class Spans:
         """Close a run of span `index` that began at `began_ns`; returns the present time."""
         now = monotonic_ns()
         self.totals_ns[index] += now - began_ns
-        if self.starts_us[index] == ABSENT:
-            self.starts_us[index] = (began_ns - self.origin_ns) // MICROSECOND_NS
+        if not self.starts_ns[index]:
+            self.starts_ns[index] = began_ns
         return now
 
     def set(self, index: int, start_us: int, duration_us: int) -> None:
         """Write a span that was measured elsewhere."""
-        self.starts_us[index] = start_us
+        self.starts_ns[index] = self.origin_ns + start_us * MICROSECOND_NS
         self.totals_ns[index] = duration_us * MICROSECOND_NS
 
     def total_us(self, name: str) -> int:
@@ -51,8 +53,11 @@ class Spans:
 
     def to_bytes(self) -> bytes:
         """The compact form that `kernel.spans.unpack_spans` reads."""
-        totals_us = [total // MICROSECOND_NS for total in self.totals_ns]
-        return pack_spans(self.starts_us, totals_us)
+        origin_ns = self.origin_ns
+        starts_us = [
+            (start - origin_ns) // MICROSECOND_NS if start else ABSENT for start in self.starts_ns
+        ]
+        return pack_spans(starts_us, [total // MICROSECOND_NS for total in self.totals_ns])
 
 
 class Call:

@@ -7,12 +7,15 @@ tenant what another has asked (vLLM's `cache_salt` serves the same end; NDSS 202
 
 from array import array
 from collections.abc import Sequence
+from functools import lru_cache
 from hashlib import sha256
 
 HASH_BYTES = 16
 TOKEN_BYTES = 4
+SALTS_KEPT_MAX = 4096
 
 
+@lru_cache(SALTS_KEPT_MAX)
 def root_hash(salt: bytes) -> bytes:
     """Parent of the first block; 16 bytes."""
     return sha256(b"sluice-block-root" + salt).digest()[:HASH_BYTES]
@@ -31,6 +34,8 @@ def extend_chain(parent: bytes, tokens: Sequence[int], block_size: int) -> list[
 
 def chain_hashes(tokens: Sequence[int], block_size: int, salt: bytes) -> list[bytes]:
     """Hashes of the full blocks of a prompt, first to last."""
+    if len(tokens) < block_size:
+        return []
     return extend_chain(root_hash(salt), tokens, block_size)
 
 

@@ -31,10 +31,12 @@ def balance(call: Call, ask: Ask, step: PlannedStep, state: BalancePorts) -> Clu
     nodes = nodes_that_follow(nodes, model=model.name, grammar_field=ask.grammar_field)
     regions = near_regions(
         call,
-        (link.hello.region for link in nodes),
+        {link.hello.region for link in nodes},
         client_region=state.places.region_of(call),
         own_region=state.region,
     )
     region = pick_region(call, regions, nodes)
-    here = tuple(link for link in nodes if link.hello.region == region)
+    here = nodes
+    if len(regions) > 1:
+        here = tuple([link for link in nodes if link.hello.region == region])
     return Cluster(region, here, fleet.models()[model.name])

@@ -19,7 +19,7 @@ def healthy_nodes(
     began = call.spans.clock()
     nodes: tuple[NodeLink, ...] = ()
     if served is not None and bool(served.dimensions) == (task == "embed"):
-        nodes = tuple(link for link in served.nodes if link.hello.pool == pool)
+        nodes = tuple([link for link in served.nodes if link.hello.pool == pool])
     call.spans.add(HEALTH, began)
     if not nodes:
         raise no_node(model)

@@ -1,6 +1,6 @@
 """Regions in order of nearness: the client's, then the gateway's, then the rest by name."""
 
-from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 
 from controlplane.gateway.call import Call
 from controlplane.kernel.spans import INDEX
@@ -9,12 +9,12 @@ PROXIMITY = INDEX["s2_balance.proximity"]
 
 
 def near_regions(
-    call: Call, regions: Iterable[str], *, client_region: str | None, own_region: str
+    call: Call, regions: AbstractSet[str], *, client_region: str | None, own_region: str
 ) -> list[str]:
     began = call.spans.clock()
-    preferred = [region for region in (client_region, own_region) if region]
-    known = sorted(set(regions))
-    ordered = [region for region in dict.fromkeys(preferred) if region in known]
-    ordered += [region for region in known if region not in ordered]
+    ordered = list(regions)
+    if len(ordered) > 1:
+        near = {own_region: 1, client_region: 0}
+        ordered.sort(key=lambda region: (near.get(region, 2), region))
     call.spans.add(PROXIMITY, began)
     return ordered
