@@ -73,12 +73,12 @@ def make_plan(request: bytes, ask: Ask, key: KeyRecord, snapshot: Snapshot) -> R
     """
     if key.models is not None and ask.model not in key.models:
         raise model_not_allowed(ask.model)
+    if not snapshot.rules and snapshot.candidate is None:
+        return _direct(ask, key, snapshot)
     facts = _facts(ask, key)
-    rule, draw = _rule(request, facts, snapshot)
+    rule, draw = snapshot.book.rule_for(facts, draw_of(request))
     if rule is None:
-        target = Target(model=ask.model)
-        only = _planned(1, target, QUEUE_S_DEFAULT, ask, snapshot)
-        return RoutePlan(None, key.priority, (_priced(only, key.project, key.priority),))
+        return _direct(ask, key, snapshot)
     steps: list[PlannedStep] = []
     unfit: list[PassedStep] = []
     for number, step in enumerate(rule.steps, start=1):
@@ -102,15 +102,15 @@ def make_plan(request: bytes, ask: Ask, key: KeyRecord, snapshot: Snapshot) -> R
     return RoutePlan(rule, priority, priced, tuple(unfit))
 
 
+def _direct(ask: Ask, key: KeyRecord, snapshot: Snapshot) -> RoutePlan:
+    """The model that was named, and nothing after it."""
+    only = _planned(1, Target(model=ask.model), QUEUE_S_DEFAULT, ask, snapshot)
+    return RoutePlan(None, key.priority, (_priced(only, key.project, key.priority),))
+
+
 def _not_allowed(number: int, step: Step) -> PassedStep:
     first = step.targets[0]
     return PassedStep(number, first.model, first.pool or "", NOT_ALLOWED)
-
-
-def _rule(request: bytes, facts: Facts, snapshot: Snapshot) -> tuple[RouteRule | None, float]:
-    if not snapshot.rules and snapshot.candidate is None:
-        return None, 0.0
-    return snapshot.book.rule_for(facts, draw_of(request))
 
 
 def _facts(ask: Ask, key: KeyRecord) -> Facts:

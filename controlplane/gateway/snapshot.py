@@ -95,6 +95,8 @@ class ModelRecord(msgspec.Struct, frozen=True, kw_only=True):
         """What a project's request of a priority pays from now on, whatever changes later."""
         terms = self.overrides.get(project)
         if terms is None:
+            if priority == PRIORITY_NORMAL:
+                return self.price
             terms = PriceTerms(
                 price=self.price,
                 batch_permille=self.batch_permille,

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from controlplane.gateway.ask import Ask, PromptUse, Turn
+from controlplane.gateway.ask import Ask, PromptUse, ToolUse, Turn
 from controlplane.gateway.openai.fields import (
     Common,
     Count,
@@ -186,8 +186,10 @@ def _turns(messages: list[Message]) -> tuple[Turn, ...]:
         if message.role == "tool" and message.tool_call_id not in called:
             field = f"{at}.tool_call_id"
             raise bad_field(field, f"'{field}' is not the id of a call in an earlier message.")
-        calls = tool_uses(message.tool_calls or (), f"{at}.tool_calls")
-        called.update(call.id for call in calls)
+        calls: tuple[ToolUse, ...] = ()
+        if message.tool_calls:
+            calls = tool_uses(message.tool_calls, f"{at}.tool_calls")
+            called.update(call.id for call in calls)
         role = "system" if message.role == "developer" else message.role
         turns.append(
             Turn(role, _text(message, at), calls, message.tool_call_id, message.reasoning_content)

@@ -98,8 +98,11 @@ def sampling_of(request: Common, *, logprobs: int | None, wanted: WantedFormat |
 
 def passed_fields(request: Common) -> dict[str, Any]:
     """What an engine that takes the request itself needs as the client wrote it."""
-    found = {name: getattr(request, name, None) for name in PASSED}
-    return {name: msgspec.to_builtins(each) for name, each in found.items() if each is not None}
+    return {
+        name: msgspec.to_builtins(each)
+        for name in PASSED
+        if (each := getattr(request, name, None)) is not None
+    }
 
 
 def _bias(given: dict[str, float] | None) -> dict[int, float]:

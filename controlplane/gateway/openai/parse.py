@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 import msgspec
 
@@ -23,6 +23,7 @@ STRINGS_MAX = 262_144
 VALUES_MAX = 262_144
 # Digits of a number; more are none that a field could take.
 NUMBER_CHARS_MAX = 4_300
+BYTE_ORDER_MARK = "\ufeff"
 # Parameters of the API that nothing here offers yet: said so, rather than called unknown.
 KNOWN_UNSUPPORTED = frozenset(
     {
@@ -49,7 +50,7 @@ def parse_body(
     if large:
         check_counts(data, None, values_max=values_max)
     else:
-        _check_json(data, {})
+        _check_json(data, _small_decoder)
     try:
         body = decoder.decode(data)
     except msgspec.ValidationError as error:
@@ -60,7 +61,7 @@ def parse_body(
         raise _too_deep() from error
     if large:
         # Only now: the typed decoder is quick to refuse a body that is large for no good reason.
-        _check_json(data, {"parse_int": _number, "parse_float": _number})
+        _check_json(data, _large_decoder)
     return body
 
 
@@ -86,13 +87,13 @@ def check_counts(data: bytes, field: str | None, *, values_max: int = VALUES_MAX
         raise bad_field(field, message, "too_many_values")
 
 
-def _check_json(data: bytes, hooks: dict[str, Any]) -> None:
+def _check_json(data: bytes, decoder: json.JSONDecoder) -> None:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise bad_field(None, f"The body is not valid UTF-8: {error.reason}.") from error
     try:
-        parsed = _loaded(text, hooks)
+        parsed = _loaded(text, decoder)
     except RecursionError as error:
         raise _too_deep() from error
     except json.JSONDecodeError as error:
@@ -106,10 +107,11 @@ def _check_json(data: bytes, hooks: dict[str, Any]) -> None:
         raise _too_deep()
 
 
-def _loaded(text: str, hooks: dict[str, Any]) -> object:
+def _loaded(text: str, decoder: json.JSONDecoder) -> object:
     """The body; a field given twice is searched for only once there is one."""
     try:
-        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, **hooks)
+        # The one thing that `loads` sees and its decoder does not.
+        return json.loads(text) if text.startswith(BYTE_ORDER_MARK) else decoder.decode(text)
     except _GivenTwice:
         path = _encodable(_path_given_twice(json.loads(text, object_pairs_hook=_Pairs)) or "")
     raise bad_field(path, f"The field '{path}' is duplicated.")
@@ -186,6 +188,15 @@ def _path_given_twice(value: object) -> str | None:
 
 def _no_constant(name: str) -> NoReturn:
     raise bad_field(None, f"{name} is not a JSON number.")
+
+
+_small_decoder = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
+_large_decoder = json.JSONDecoder(
+    object_pairs_hook=_unique,
+    parse_constant=_no_constant,
+    parse_int=_number,
+    parse_float=_number,
+)
 
 
 def _encodable(name: str) -> str:

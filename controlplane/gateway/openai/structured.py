@@ -68,7 +68,7 @@ def wanted_format(
     response_format: ResponseFormat | None, structured: StructuredOutputs | None
 ) -> WantedFormat | None:
     """None for free text; raises `Refusal` (400)."""
-    wanted = _of_format(response_format)
+    wanted = None if response_format is None else _of_format(response_format)
     if structured is None:
         return wanted
     if wanted is not None:
@@ -90,7 +90,7 @@ def bounded(kind: str, source: str, field: str) -> WantedFormat:
     return WantedFormat(Grammar(kind=kind, source=source), field)
 
 
-def _of_format(response_format: ResponseFormat | None) -> WantedFormat | None:
+def _of_format(response_format: ResponseFormat) -> WantedFormat | None:
     match response_format:
         case SchemaFormat(json_schema=named):
             return schema_grammar(named.schema, SCHEMA_FIELD)

@@ -31,8 +31,9 @@ def pick_node(
     began = call.spans.clock()
     now_s = monotonic_s()
     means = memory.means(sought.model)
-    # Those without a credit, too: what is busy counts most when most are.
-    means.observe(memory.roster(fleet.candidates(sought.model) or nodes).accounts, now_s)
+    if means.is_due(now_s):
+        # Those without a credit, too: what is busy counts most when most are.
+        means.observe(memory.roster(fleet.candidates(sought.model) or nodes).accounts, now_s)
     choice = choose(
         roster.accounts, overlap.cached, sought.tokens, means, now_s=now_s, draw=random.random()
     )
@@ -41,7 +42,8 @@ def pick_node(
     link, cached = nodes[choice.place], overlap.cached[choice.place]
     receipt = make_receipt(sought, overlap, roster, choice, memory=memory, now_s=now_s)
     size = link.hello.block_size
-    memory.predictions(size).add(link.identity.name, sought.chains[size], now_s)
+    if chain := sought.chains[size]:
+        memory.predictions(size).add(link.identity.name, chain, now_s)
     call.spans.add(NODE, began)
     return Placement(link=link, cached_tokens=cached, receipt=receipt)
 

@@ -134,14 +134,22 @@ class WaitingRoom:
         A credit of theirs is the caller's as long as it dispatches without another await.
         Raises `NoRoom`, or `ClientGone`.
         """
+        if free := self.pass_by(call, lane, nodes(), claim):
+            return free
         began = call.spans.clock()
         try:
-            if not self._queue.waiting(lane) and (free := self._free(nodes())):
-                self._queue.passes(lane, claim)
-                return free
             return await self._wait(call, lane, nodes, claim)
         finally:
             call.spans.add(SATURATION, began)
+
+    def pass_by(self, call: Call, lane: QueueLane, nodes: Nodes, claim: QueuedRequest) -> Nodes:
+        """The same without waiting: those with room, where nobody else waits; else none."""
+        began = call.spans.clock()
+        free: Nodes = ()
+        if not self._queue.waiting(lane) and (free := self._free(nodes)):
+            self._queue.passes(lane, claim)
+        call.spans.add(SATURATION, began)
+        return free
 
     async def _wait(
         self, call: Call, lane: QueueLane, nodes: Callable[[], Nodes], claim: QueuedRequest
@@ -270,8 +278,10 @@ class WaitingRoom:
             self._look_later()
 
     def _free(self, nodes: Nodes) -> Nodes:
-        return tuple(link for link in nodes if self._room(link) > 0)
+        return tuple([link for link in nodes if self._room(link) > 0])
 
     def _room(self, link: NodeLink) -> int:
         """Credits of a node that nobody has been promised."""
-        return link.account.credits_left - self._promised[link] if link.takes_jobs else 0
+        if not link.takes_jobs:
+            return 0
+        return link.account.credits_left - self._promised.get(link, 0)

@@ -39,6 +39,10 @@ class FleetMeans:
         idle = 1.0 - self.backlog
         return min(self.backlog / idle, COPY_WEIGHT_MAX) if idle > 0 else COPY_WEIGHT_MAX
 
+    def is_due(self, now_s: float) -> bool:
+        """Whether the last look was longer than a moment ago."""
+        return self._observed_s is None or now_s - self._observed_s >= OBSERVE_INTERVAL_S
+
     def observe(self, nodes: Sequence[NodeAccount], now_s: float) -> None:
         """Take a look, unless the last was a moment ago; nodes that have not shown their speed are
         given the mean of the others.

@@ -23,7 +23,8 @@ Made = TypeVar("Made")
 
 def is_large(body: bytes) -> bool:
     """Whether JSON of it is read on the thread; commas within texts count as well."""
-    return len(body) > LARGE_BYTES or body.count(b",") > LARGE_VALUES
+    size = len(body)
+    return size > LARGE_VALUES and (size > LARGE_BYTES or body.count(b",") > LARGE_VALUES)
 
 
 class Offload:

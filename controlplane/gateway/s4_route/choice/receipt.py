@@ -47,6 +47,8 @@ def make_receipt(
 def _cheapest(choice: NodeChoice) -> list[int]:
     """Places of the cheapest nodes that have room, cheapest first, with the chosen one."""
     costs = choice.costs
+    if len(costs) == 1:
+        return [choice.place]
     bound = sorted(costs)[:CANDIDATES_MAX][-1]
     near = [place for place, cost in enumerate(costs) if cost <= bound < inf or cost < bound]
     near.sort(key=lambda place: (costs[place], place != choice.place))

@@ -24,6 +24,11 @@ class Sought(msgspec.Struct, frozen=True, kw_only=True):
     text: bytes = b""
 
     @property
+    def has_blocks(self) -> bool:
+        """Whether it is as long as one block; else nothing of it is found anywhere."""
+        return any(self.chains.values())
+
+    @property
     def cacheable(self) -> int:
         """All tokens but the last, which is always computed for its logits."""
         return max(0, self.tokens - 1)
@@ -52,8 +57,9 @@ class Overlap(msgspec.Struct, frozen=True, kw_only=True):
 
 def predicted_tokens(sought: Sought, memory: RoutingMemory, name: str) -> int:
     """What a node should have soon, since it was sent a prompt with the same beginning."""
-    now_s = monotonic_s()
-    return max(
-        min(memory.predictions(size).blocks(name, chain, now_s) * size, sought.cacheable)
-        for size, chain in sought.chains.items()
-    )
+    most = 0
+    for size, chain in sought.chains.items():
+        if chain:
+            blocks = memory.predictions(size).blocks(name, chain, monotonic_s())
+            most = max(most, min(blocks * size, sought.cacheable))
+    return most

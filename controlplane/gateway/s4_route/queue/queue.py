@@ -49,7 +49,7 @@ class FairQueue:
         return self._crowd.count
 
     def waiting(self, lane: QueueLane) -> int:
-        line = self._lines.get(lane[:3])
+        line = self._lines.get(lane[:3]) if self._crowd.count else None
         return 0 if line is None else line.waiting(lane)
 
     def depths(self, now_s: float) -> dict[QueueKind, WaitingDepth]:

@@ -1,5 +1,6 @@
 """Room for a request: where it waits, with what claim, and for which nodes."""
 
+from collections.abc import Collection
 from functools import partial
 from typing import Protocol
 
@@ -56,14 +57,16 @@ async def find_room(
         state.fleet,
         cluster,
         step=step,
-        sizes=frozenset(prompt.chains),
+        sizes=prompt.chains.keys(),
         grammar=bool(asked.ask.grammar_field),
         tried=frozenset(tried),
     )
-    try:
-        roomy = await state.waiting.roomy(call, lane, nodes, claim=claim)
-    except NoRoom as error:
-        raise overloaded(error) from error
+    roomy = state.waiting.pass_by(call, lane, nodes(), claim)
+    if not roomy:
+        try:
+            roomy = await state.waiting.roomy(call, lane, nodes, claim=claim)
+        except NoRoom as error:
+            raise overloaded(error) from error
     return _lively(roomy) if tried else roomy
 
 
@@ -80,7 +83,7 @@ def _nodes_now(
     cluster: Cluster,
     *,
     step: PlannedStep,
-    sizes: frozenset[int],
+    sizes: Collection[int],
     grammar: bool,
     tried: frozenset[str],
 ) -> tuple[NodeLink, ...]:
