@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from controlplane.kernel.keys.format import (
     NODE_PREFIX,
     USER_PREFIX,
+    CredentialDigest,
+    claimed_id,
     digest,
     new_credential,
     parse_credential,
@@ -32,6 +34,17 @@ def test_what_is_made_is_accepted(prefix: str) -> None:
     assert parse_credential(made.text, prefix) == made
     other = NODE_PREFIX if prefix == USER_PREFIX else USER_PREFIX
     assert parse_credential(made.text, other) is None
+
+
+def test_a_key_claims_the_id_in_it() -> None:
+    made = new_credential()
+    assert claimed_id(made.text) == made.key_id
+
+
+@given(pepper=st.binary(max_size=130), text=st.text(st.characters(codec="ascii")))
+def test_the_kept_states_give_the_same_digest(pepper: bytes, text: str) -> None:
+    kept = CredentialDigest(pepper)
+    assert kept(text) == kept(text) == digest(text, pepper)
 
 
 @given(place=st.integers(0, 75), char=st.characters())

@@ -21,6 +21,8 @@ ADMIN_PREFIX = "admin_sluice"
 NODE_PREFIX = "node_sluice"
 ENROL_PREFIX = "enrol_sluice"
 _LETTERS = frozenset(ALPHABET)
+_BLOCK_BYTES = sha256().block_size
+_USER_ID = slice(len(USER_PREFIX) + 1, len(USER_PREFIX) + 1 + ID_CHARS)
 
 
 class Credential(msgspec.Struct, frozen=True):
@@ -66,9 +68,30 @@ def parse_credential(text: str, prefix: str = USER_PREFIX) -> Credential | None:
     return Credential(prefix, key_id, text)
 
 
+def claimed_id(text: str) -> str:
+    """The id in an inference key, or anything at all where the text is none."""
+    return text[_USER_ID]
+
+
 def digest(credential: str, pepper: bytes) -> bytes:
     """What is stored: HMAC-SHA-256 under a pepper that the database never sees."""
     return hmac.digest(pepper, credential.encode("ascii"), sha256)
+
+
+class CredentialDigest:
+    """`digest` under one pepper, at a third of its cost: RFC 2104's two inner states are kept."""
+
+    def __init__(self, pepper: bytes) -> None:
+        key = sha256(pepper).digest() if len(pepper) > _BLOCK_BYTES else pepper
+        key = key.ljust(_BLOCK_BYTES, b"\0")
+        self._inner = sha256(bytes(byte ^ 0x36 for byte in key))
+        self._outer = sha256(bytes(byte ^ 0x5C for byte in key))
+
+    def __call__(self, credential: str) -> bytes:
+        inner, outer = self._inner.copy(), self._outer.copy()
+        inner.update(credential.encode("ascii"))
+        outer.update(inner.digest())
+        return outer.digest()
 
 
 def redacted(credential: Credential) -> str:
