@@ -197,10 +197,12 @@ async def _infer(
     run: Progress, admitted: Admitted, task: RequestTask, prepared: Prepared, out: Out
 ) -> Answer:
     """Stages 4 to 6, again on another node while nothing has reached the client."""
-    trail, tried = run.trail, set[str]()
+    trail = run.trail
+    tried: set[str] = set()
     answer: Answer | None = None
     for _ in range(ATTEMPTS_MAX):
-        await _pause(run, len(tried))
+        if tried:
+            await _pause(run, len(tried))
         placement = trail.placement = await _route(run, admitted, prepared, tried)
         if answer is None or not out.started:
             answer = run.answer = task.begin(prepared)
@@ -248,8 +250,6 @@ def _after_loss(
 
 async def _pause(run: Progress, failures: int) -> None:
     """Before another attempt: is one left in the budget, and not all of them at once."""
-    if not failures:
-        return
     if not run.state.retries.withdraw():
         raise overloaded(NoRoom("failed"))
     await asyncio.sleep(pause_s(failures))
@@ -306,7 +306,8 @@ def _timers(
 ) -> list[asyncio.TimerHandle]:
     """What ends a job early: its client, the deadline, the route's bound of the first token."""
     loop = asyncio.get_running_loop()
-    link, timers = placement.link, list[asyncio.TimerHandle]()
+    link = placement.link
+    timers: list[asyncio.TimerHandle] = []
     end = partial(stop, stream, timers, link.limits.cancel_confirm_s)
     call.on_gone = end
     if call.gone:

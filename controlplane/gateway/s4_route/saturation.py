@@ -12,7 +12,12 @@ from typing import Protocol
 
 from controlplane.gateway.call import Call, ClientGone
 from controlplane.gateway.nodes.link import NodeLink
-from controlplane.gateway.s4_route.queue.queue import FairQueue, QueueKind, WaitingDepth
+from controlplane.gateway.s4_route.queue.queue import (
+    FairQueue,
+    LineKey,
+    QueueKind,
+    WaitingDepth,
+)
 from controlplane.gateway.s4_route.queue.request import NoRoom, QueuedRequest, QueueEntry, QueueLane
 from controlplane.kernel.clock import monotonic_s
 from controlplane.kernel.spans import INDEX
@@ -134,20 +139,21 @@ class WaitingRoom:
         A credit of theirs is the caller's as long as it dispatches without another await.
         Raises `NoRoom`, or `ClientGone`.
         """
-        if free := self.pass_by(call, lane, nodes(), claim):
-            return free
         began = call.spans.clock()
         try:
+            if not self._queue.waiting(lane) and (free := self._free(nodes())):
+                self._queue.passes(lane[:3], claim)
+                return free
             return await self._wait(call, lane, nodes, claim)
         finally:
             call.spans.add(SATURATION, began)
 
-    def pass_by(self, call: Call, lane: QueueLane, nodes: Nodes, claim: QueuedRequest) -> Nodes:
-        """The same without waiting: those with room, where nobody else waits; else none."""
+    def pass_by(self, call: Call, line: LineKey, nodes: Nodes, claim: QueuedRequest) -> Nodes:
+        """Those of `nodes` that take a job now, where nobody waits for any; else none."""
         began = call.spans.clock()
         free: Nodes = ()
-        if not self._queue.waiting(lane) and (free := self._free(nodes)):
-            self._queue.passes(lane, claim)
+        if not self._queue and (free := self._free(nodes)):
+            self._queue.passes(line, claim)
         call.spans.add(SATURATION, began)
         return free
 

@@ -13,6 +13,7 @@ from controlplane.kernel.receipt import Receipt, WeighedNode
 
 CANDIDATES_MAX = 8
 MS_PER_S = 1000.0
+US_PER_S = 1_000_000.0
 
 
 def make_receipt(
@@ -30,7 +31,7 @@ def make_receipt(
     for place in _cheapest(choice):
         account, cached = roster.accounts[place], overlap.cached[place]
         parts = explain(account, sought.tokens - cached, means, now_s=now_s)
-        parts_ms = [round(part * MS_PER_S, 3) for part in msgspec.structs.astuple(parts)]
+        parts_ms = list(map(_ms, msgspec.structs.astuple(parts)))
         candidates.append(_candidate(roster.names[place], account, cached, parts_ms))
     name, believed = roster.names[choice.place], overlap.cached[choice.place]
     return Receipt(
@@ -56,6 +57,11 @@ def _cheapest(choice: NodeChoice) -> list[int]:
     if choice.place not in near:
         near[CANDIDATES_MAX - 1 :] = [choice.place]
     return near
+
+
+def _ms(seconds: float) -> float:
+    """Milliseconds to three places; what is not negative, at a third of the cost of `round`."""
+    return int(seconds * US_PER_S + 0.5) / MS_PER_S
 
 
 def _candidate(name: str, account: NodeAccount, cached: int, parts_ms: list[float]) -> WeighedNode:

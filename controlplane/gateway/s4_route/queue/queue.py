@@ -49,7 +49,7 @@ class FairQueue:
         return self._crowd.count
 
     def waiting(self, lane: QueueLane) -> int:
-        line = self._lines.get(lane[:3]) if self._crowd.count else None
+        line = self._lines.get(lane[:3])
         return 0 if line is None else line.waiting(lane)
 
     def depths(self, now_s: float) -> dict[QueueKind, WaitingDepth]:
@@ -69,19 +69,19 @@ class FairQueue:
         self, lane: QueueLane, claim: QueuedRequest, now_s: float
     ) -> tuple[int, float | None]:
         """How many would go before such a request now, and how long it would wait."""
-        line = self._line(lane)
+        line = self._line(lane[:3])
         position = line.position(claim)
         return position, line.wait_s(position, now_s)
 
-    def passes(self, lane: QueueLane, claim: QueuedRequest) -> None:
+    def passes(self, key: LineKey, claim: QueuedRequest) -> None:
         """A request went to a node without waiting: it counts as its tenant's work all the same."""
-        line = self._line(lane)
+        line = self._line(key)
         line.charge(claim)
         line.served = next(self._turns)
 
     def enter(self, lane: QueueLane, claim: QueuedRequest, now_s: float) -> Entered:
         """One more waits; raises `NoRoom` where it had better not."""
-        line = self._line(lane)
+        line = self._line(lane[:3])
         position, wait_s = self.estimate(lane, claim, now_s)
         displaced = self._crowd.displaced(claim)
         if displaced is None:
@@ -135,7 +135,7 @@ class FairQueue:
 
     def put_back(self, ticket: QueueEntry) -> None:
         """The node had no room after all: the request has its old place again."""
-        line = self._line(ticket.lane)
+        line = self._line(ticket.lane[:3])
         line.refund(ticket.claim)
         self._add(ticket, first=True)
 
@@ -149,10 +149,9 @@ class FairQueue:
     def _add(self, ticket: QueueEntry, *, first: bool = False) -> None:
         ticket.waiting = True
         self._crowd.add(ticket, first=first)
-        self._line(ticket.lane).add(ticket, first=first)
+        self._line(ticket.lane[:3]).add(ticket, first=first)
 
-    def _line(self, lane: QueueLane) -> ModelQueue:
-        key = lane[:3]
+    def _line(self, key: LineKey) -> ModelQueue:
         line = self._lines.get(key)
         if line is None:
             if len(self._lines) >= LINES_MAX:

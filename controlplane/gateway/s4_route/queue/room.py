@@ -31,14 +31,6 @@ async def find_room(
 ) -> tuple[NodeLink, ...]:
     """Nodes that have a credit for the request, when its turn has come; raises `Refusal` (503)."""
     cluster, step, prompt = prepared.cluster, prepared.step, prepared.prompt
-    lane = queue_lane(
-        step,
-        asked.ask,
-        region=cluster.region,
-        assets=cluster.served.digest,
-        sizes=prompt.chains,
-        tried=tried,
-    )
     claim = queue_claim(
         call,
         step,
@@ -61,8 +53,17 @@ async def find_room(
         grammar=bool(asked.ask.grammar_field),
         tried=frozenset(tried),
     )
-    roomy = state.waiting.pass_by(call, lane, nodes(), claim)
+    line = (step.model.name, step.pool, cluster.region)
+    roomy = state.waiting.pass_by(call, line, nodes(), claim)
     if not roomy:
+        lane = queue_lane(
+            step,
+            asked.ask,
+            region=cluster.region,
+            assets=cluster.served.digest,
+            sizes=prompt.chains,
+            tried=tried,
+        )
         try:
             roomy = await state.waiting.roomy(call, lane, nodes, claim=claim)
         except NoRoom as error:
