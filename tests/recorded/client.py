@@ -241,7 +241,8 @@ class Client:
         def on_piece() -> bool:
             nonlocal read
             read += 1
-            if case.told:
+            # Who leaves asks for no more, so that nothing more is made.
+            if case.told and read != case.leaves:
                 self.tell(case, read)
             return read != case.leaves
 

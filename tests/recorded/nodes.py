@@ -1,8 +1,8 @@
 """Nodes of the recorded requests as one process: `python -m tests.recorded.nodes SPEC`.
 
-SPEC is JSON: the gateway's `url`, the `nodes` with name, model, pool and mode, the `socket` at
-which the client tells what it has read, and the `journal` into which each job is written.
-Credentials come by the environment, under `CREDENTIALS`, by the node's name.
+SPEC is JSON: the gateway's `url`, the `folders` of tokenizers by their names, the `nodes` with
+name, model, pool, mode and the `text` that is theirs, the `socket` at which the client tells what
+it has read, and the `journal` into which each job is written. Credentials are in the environment.
 """
 
 from __future__ import annotations
@@ -91,9 +91,10 @@ async def serve(spec: dict[str, Any]) -> None:
     told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
     told.bind(spec["socket"])
     loop.add_reader(told.fileno(), partial(_take, told, pieces))
-    credentials, folder = json.loads(os.environ[CREDENTIALS]), Path(spec["folder"])
+    credentials = json.loads(os.environ[CREDENTIALS])
     nodes = []
     for each in spec["nodes"]:
+        folder = Path(spec["folders"][each["text"]])
         engine = ScriptedEngine(
             folder, each["model"], each["mode"], pieces=pieces, note=journal.note
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import sys
 import tempfile
 import threading
@@ -16,6 +17,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from django.conf import settings
+from tokenizers import Tokenizer
+from tokenizers.processors import TemplateProcessing
 
 from controlplane.billing.budgets.models import BudgetScope
 from controlplane.billing.budgets.services import budget_set
@@ -52,6 +55,9 @@ from tests.support.rules import publish, rule
 from tests.support.servers import Servers
 from tests.support.waiting import wait_for
 
+# These have a tokenizer that puts tokens around what it is given, as many have.
+MARKED = (BRITTLE, VECTORS)
+MARKS = ("<|bos|>", "<|end|>")
 # A model, its pool, what its scripted node is, its task, and pico-USD per token, which round.
 MODELS = (
     (ACTOR, "acting", "tokens", "generate", (123_457, 12_347, 654_323)),
@@ -59,7 +65,8 @@ MODELS = (
     (VECTORS, "vectoring", "vectors", "embed", (20_001, 20_001, 0)),
     (GHOST, "ghosts", "", "generate", (1_000, 100, 4_000)),
     (GRATIS, "gifts", "tokens", "generate", (0, 0, 0)),
-    (BRITTLE, "breaking", "tokens", "generate", (50_003, 5_003, 200_003)),
+    # Half a nano-USD is often left over.
+    (BRITTLE, "breaking", "tokens", "generate", (2_500, 500, 7_500)),
 )
 TERMS = {
     "main": KeyTerms(),
@@ -276,11 +283,17 @@ def make_models() -> dict[str, str]:
 def _scripted(made: World, credentials: dict[str, str]) -> Child:
     spec = {
         "url": stack.fleet_url(HOST, made.port),
-        "folder": str(settings.SHIPPED_MODEL_DIR),
+        "folders": {"plain": str(settings.SHIPPED_MODEL_DIR), "marked": str(_marked(made))},
         "socket": str(made.socket),
         "journal": str(made.journal),
         "nodes": [
-            {"name": f"{name}-1", "model": name, "pool": pool, "mode": mode}
+            {
+                "name": f"{name}-1",
+                "model": name,
+                "pool": pool,
+                "mode": mode,
+                "text": "marked" if name in MARKED else "plain",
+            }
             for name, pool, mode, *_ in MODELS
             if mode
         ],
@@ -288,3 +301,16 @@ def _scripted(made: World, credentials: dict[str, str]) -> Child:
     argv = [sys.executable, "-m", "tests.recorded.nodes", json.dumps(spec)]
     env = {CREDENTIALS: json.dumps(credentials)}
     return Child("scripted", argv, env, made.journal.with_name("scripted.log"))
+
+
+def _marked(made: World) -> Path:
+    """The shipped model's folder, with a tokenizer that adds a token before and one behind."""
+    folder, weights = made.journal.with_name("marked"), shutil.ignore_patterns("*.safetensors")
+    shutil.copytree(settings.SHIPPED_MODEL_DIR, folder, ignore=weights)
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    first, last = ((name, tokenizer.token_to_id(name)) for name in MARKS)
+    tokenizer.post_processor = TemplateProcessing(
+        single=f"{first[0]} $A {last[0]}", special_tokens=[first, last]
+    )
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder

@@ -9,7 +9,7 @@ from typing import Any
 from tests.recorded.case import CHAT, TEXT, Case, post
 from tests.recorded.cases.texts import ANSWERS, SENTENCES, prompt, talk
 from tests.recorded.engine import scripted
-from tests.recorded.models import ACTOR, ECHO, GRATIS, TEXTER
+from tests.recorded.models import ACTOR, BRITTLE, ECHO, GRATIS, TEXTER
 
 SEED = 20_261
 CHATS, COMPLETIONS, SPOKEN, TEXT_ONLY = 54, 36, 40, 16
@@ -67,7 +67,7 @@ def _kind(body: dict[str, Any], base: str) -> str:
 
 
 def _chat(chance: random.Random, name: str) -> Case:
-    model = chance.choice((ECHO, ECHO, ACTOR, GRATIS))
+    model = chance.choice((ECHO, ECHO, ACTOR, BRITTLE, GRATIS))
     body: dict[str, Any] = {
         "model": model,
         "messages": talk(chance, chance.choice((1, 1, 2, 3, 5))),
@@ -84,7 +84,7 @@ def _chat(chance: random.Random, name: str) -> Case:
 
 
 def _completion(chance: random.Random, name: str) -> Case:
-    model = chance.choice((ECHO, ECHO, ACTOR, GRATIS))
+    model = chance.choice((ECHO, ECHO, ACTOR, BRITTLE, GRATIS))
     tokens = [chance.randrange(5, 400) for _ in range(chance.choice((1, 5, 40)))]
     body: dict[str, Any] = {
         "model": model,
