@@ -23,6 +23,8 @@ def reading() -> Iterator[Case]:
 def _lists() -> Iterator[Case]:
     for key in ("main", "bare", "narrow", "named", "reader", "web"):
         yield Case(f"models-{key}", "reading", (get("/v1/models", key),))
+    # Keys of which nothing was asked before: for a second a gateway remembers what is left.
+    for key in ("main", "bare", "named", "web", "low", "high"):
         yield Case(f"key-in-hand-{key}", "reading", (get("/v1/key", key),))
     for name in (ECHO, ACTOR, GHOST, "smart", "nobody", "%61ctor", "a/b", "%00", ""):
         yield Case(f"model-{name or 'none'}", "reading", (get(f"/v1/models/{name}"),))
