@@ -1,7 +1,8 @@
 """`python -m tests.recorded`: play all requests and keep what comes of them, as the reference.
 
 With `--compare` nothing is written: it prints what differs from what is kept, and fails if
-anything does. `--only TEXT` plays the cases whose name or kind has the text in it, compared.
+anything does. `--only TEXT` plays the cases whose name or kind has the text in it, compared; what
+others would have cached or spent before them is missing then.
 """
 
 from __future__ import annotations

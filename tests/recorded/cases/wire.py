@@ -87,6 +87,7 @@ def _rows() -> Iterator[Case]:
     yield _case("row-of-chunks", _chunks(BODY, 3) + _chunks(STREAM, 5) + MODELS, answers=3)
     yield _case("row-broken", MODELS + b"nonsense\r\n\r\n", answers=ALL)
     yield _case("row-of-16", MODELS * 16, answers=16)
+    yield _case("row-of-40", MODELS * 40, answers=ALL)
     yield _case("row-split", text[:-5], text[-5:] + MODELS[:30], MODELS[30:], answers=2)
     yield _case("row-in-turn", MODELS, text, stream, nothing, MODELS, answers=5, waits=True)
     yield _case("close", get("/v1/models/sluice-5m", connection="close"), answers=ALL)
