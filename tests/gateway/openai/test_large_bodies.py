@@ -113,17 +113,11 @@ def test_as_many_token_ids_as_may_be_embedded_are_taken() -> None:
 
 def test_others_run_between_the_numbers_of_a_large_body(monkeypatch: pytest.MonkeyPatch) -> None:
     """The parser is in Python's hands at each, so that a thread that wants to run can."""
+    assert parse._large_decoder.parse_int is parse._number
     read: list[str] = []
-
-    def note(text: str) -> int:
-        read.append(text)
-        return number(text)
-
-    number = parse._large_decoder.parse_int
-    monkeypatch.setattr(parse, "_large_decoder", json.JSONDecoder(parse_int=note))
+    monkeypatch.setattr(parse, "_large_decoder", json.JSONDecoder(parse_int=read.append))
     completions.parse(prompt_of(2 * LARGE_VALUES))
     assert read == ["7"] * 2 * LARGE_VALUES
-    assert number is parse._number
 
 
 @pytest.mark.parametrize("text", ['[{"\\' * LARGE_BYTES, '","' * LARGE_BYTES, "é[" * LARGE_BYTES])
