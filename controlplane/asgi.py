@@ -1,6 +1,7 @@
 """The ASGI entrance: a table of prefixes, cut down to what the process' role serves.
 
-Traffic goes to plain ASGI callables; only pages go through Django, so that no request pays for it.
+The server of connections asks `gateway_of` before all else and hands the gateway its requests
+itself. The rest goes to plain ASGI callables, and only pages go through Django.
 Nothing is answered here but probes and, where there are no pages, `/metrics`.
 """
 
@@ -25,6 +26,7 @@ from django.utils.module_loading import import_string
 from controlplane.bounded_pages import BoundedPages
 from controlplane.bridge.http.connection import DOORS
 from controlplane.core.scrape import CONTENT_TYPE, OWN_METRICS, REFUSED, may_scrape
+from controlplane.gateway.http.exchange import Answering
 from controlplane.kernel.apis import error_body
 from controlplane.probes import PATHS as PROBES
 from controlplane.probes import Probes
@@ -40,6 +42,7 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 SERVING = ("all", "gateway", "web")
 GATEWAY_FACTORY = "controlplane.bridge.process.compose.build_gateway"
+GATEWAY_HTTP = "--http controlplane.bridge.http.connection:SocketProtocol --no-proxy-headers"
 NODE_CONSUMER = "controlplane.bridge.fleet.socket.NodeConsumer"
 LIVE_ROUTES = "frontend.overview.live.websocket_urlpatterns"
 WEBSOCKET_REFUSED = 4404
@@ -50,11 +53,8 @@ PLAIN = b"text/plain; charset=utf-8"
 BEARER_WANTED = ((b"www-authenticate", b"Bearer"),)
 
 
-class DrainedGateway(Protocol):
+class DrainedGateway(Answering, Protocol):
     """What this entrance asks of the gateway."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one `/v1` request."""
 
     async def start(self) -> None:
         """Open the lanes to PostgreSQL and Redis."""
@@ -89,17 +89,20 @@ class Entrance:
         else:
             await self._lifespan(receive, send)
 
+    def gateway_of(self, path: str) -> DrainedGateway | None:
+        """The gateway, where it is to answer this path."""
+        return self.gateway if means_models(path) else None
+
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
-        organization = path.startswith("/v1/organization/")
-        if path.startswith("/v1/") and not organization:
-            await (self.gateway or not_found)(scope, receive, send)
+        if self.gateway_of(path) is not None:
+            raise ImproperlyConfigured(f"uvicorn has to run with {GATEWAY_HTTP}")
+        if means_models(path):
+            await not_found(scope, receive, send)
         elif path in PROBES:
             await answer(send, *await self.probes.answer(path))
         elif path == "/metrics" and self.gateway is not None:
             await self._metrics(self.gateway, scope, receive, send)
-        elif not organization and means_models(path):
-            await (self.gateway or not_found)(scope, receive, send)
         else:
             await (self.pages or not_found)(scope, receive, send)
 
@@ -139,10 +142,12 @@ class Entrance:
 
 
 def means_models(path: str) -> bool:
-    """Whether a client wanted the API of models, however it wrote the path.
+    """Whether a client wants the API of models, however it writes the path.
 
-    Such a path is unknown, and the answer one that the client can read.
+    Written otherwise it is unknown, and the answer one that the client can read.
     """
+    if path.startswith("/v1/"):
+        return not path.startswith("/v1/organization/")
     return (normpath("/" + path.lower().lstrip("/")) + "/").startswith("/v1/")
 
 

@@ -56,7 +56,7 @@ async def end_refused(run: Progress, refusal: Refusal, out: Out) -> None:
     run.fail(refusal, started=out.started)
     if run.trail.admitted is None and run.claim is not None:
         await run.claim.end(charged=False)
-    await out.refuse(refusal, run.trail)
+    out.refuse(refusal, run.trail)
     await resolve(run)
 
 
@@ -78,8 +78,6 @@ async def resolve(run: Progress) -> None:
 
 def leave(run: Progress, *, started: bool) -> None:
     """Leave nothing behind: a running job, an open hold, an unwritten record."""
-    if run.watcher is not None:
-        run.watcher.cancel()
     if run.stream is not None:
         run.stream.cancel()
     run.release()

@@ -1,4 +1,4 @@
-"""Where an answer goes: the ASGI side of one request."""
+"""Where an answer goes: the HTTP side of one request."""
 
 from typing import Protocol
 
@@ -8,20 +8,27 @@ from controlplane.gateway.refusal import Refusal
 
 
 class Out(Protocol):
-    """One HTTP response."""
+    """One HTTP response; what it is given is on its way at once."""
 
     @property
     def started(self) -> bool:
         """Whether anything has reached the client."""
 
-    async def refuse(self, refusal: Refusal, trail: Trail) -> None:
+    @property
+    def paused(self) -> bool:
+        """Whether the client has to read, until `drained`, before more events are sent."""
+
+    async def drained(self) -> None:
+        """Wait until the client has read enough; raises ConnectionError where it does not."""
+
+    def refuse(self, refusal: Refusal, trail: Trail) -> None:
         """Answer with an error; as an event, without end mark, where a stream has begun."""
 
-    async def event(self, data: bytes, trail: Trail) -> None:
+    def event(self, data: bytes, trail: Trail) -> None:
         """Send events; the first call sends status and headers before them."""
 
-    async def replay(self, kept: ReplayedAnswer, trail: Trail) -> None:
+    def replay(self, kept: ReplayedAnswer, trail: Trail) -> None:
         """Send an answer that was given before, whole."""
 
-    async def end(self, data: bytes, trail: Trail) -> None:
+    def end(self, data: bytes, trail: Trail) -> None:
         """Send the last bytes: the end of a stream, or the whole body."""

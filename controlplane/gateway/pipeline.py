@@ -44,7 +44,7 @@ from controlplane.gateway.results import (
 from controlplane.gateway.s1_admission.admit import admit, read_ask
 from controlplane.gateway.s1_admission.arrival import note_arrival
 from controlplane.gateway.s1_admission.authenticate import authenticate, check_scopes
-from controlplane.gateway.s1_admission.body import Receive, watch_client
+from controlplane.gateway.s1_admission.body import RequestBody
 from controlplane.gateway.s1_admission.claim import AnswerReplay, take_claim
 from controlplane.gateway.s2_balance.balance import balance
 from controlplane.gateway.s4_route.node import pick_node
@@ -54,7 +54,7 @@ from controlplane.gateway.s4_route.queue.room import find_room
 from controlplane.gateway.s5_infer.dispatch import NodeChanged
 from controlplane.gateway.s5_infer.helpers.confirmation import stop
 from controlplane.gateway.s5_infer.remote_spans import note_remote_spans
-from controlplane.gateway.s6_finish.write import write_out
+from controlplane.gateway.s6_finish.write import wait_for_reader, write_out
 from controlplane.gateway.task import Answer, RequestTask
 from controlplane.gateway.tracing import trace_of
 from controlplane.kernel.clock import monotonic_s
@@ -76,15 +76,17 @@ MS_PER_S = 1000
 log = logging.getLogger(__name__)
 
 
-async def serve(call: Call, receive: Receive, shape: ApiShape, state: AppState, out: Out) -> None:
+async def serve(
+    call: Call, source: RequestBody, shape: ApiShape, state: AppState, out: Out
+) -> None:
     """Answer one request on `out`; every failure becomes an answer too."""
     call.trace = trace_of(call, state.trace_ratio)
     run = Progress(call, state, Trail())
     try:
-        await _stages(run, receive, shape, out)
+        await _stages(run, source, shape, out)
         run.delivered = True
     except AnswerReplay as replay:
-        await out.replay(replay.kept, run.trail)
+        out.replay(replay.kept, run.trail)
         run.delivered = True
     except Refusal as refusal:
         await end_refused(run, refusal, out)
@@ -98,9 +100,8 @@ async def serve(call: Call, receive: Receive, shape: ApiShape, state: AppState, 
         leave(run, started=out.started)
 
 
-async def _stages(run: Progress, receive: Receive, shape: ApiShape, out: Out) -> None:
-    admitted, task = await _admit(run, receive, shape)
-    run.watcher = run.state.spawn(watch_client(run.call, receive))
+async def _stages(run: Progress, source: RequestBody, shape: ApiShape, out: Out) -> None:
+    admitted, task = await _admit(run, source, shape)
     step, answer = await _walk(run, admitted, task, out)
     if run.call.gone:
         raise ClientGone
@@ -111,17 +112,19 @@ async def _stages(run: Progress, receive: Receive, shape: ApiShape, out: Out) ->
     if run.claim is not None:
         run.claim.note(last)
         await run.claim.keep(stream=admitted.asked.ask.stream)
-    await out.end(last, run.trail)
+    out.end(last, run.trail)
 
 
-async def _admit(run: Progress, receive: Receive, shape: ApiShape) -> tuple[Admitted, RequestTask]:
+async def _admit(
+    run: Progress, source: RequestBody, shape: ApiShape
+) -> tuple[Admitted, RequestTask]:
     """Stage 1: who asks, for what, within which limits, and is there money for it."""
     call, state, trail = run.call, run.state, run.trail
     try:
         note_arrival(call, state.trusted_proxies)
         key = trail.key = authenticate(call, state.keys)
         check_scopes(call, key, shape.endpoint, state.places)
-        asked = trail.asked = await read_ask(call, receive, shape.parse, state, key=key)
+        asked = trail.asked = await read_ask(call, source, shape.parse, state, key=key)
         trail.begin(asked.plan.steps[0])
         if asked.ticket is not None:
             run.claim = await take_claim(call, asked.ticket, state.claims)
@@ -334,4 +337,6 @@ def _check_finishes(run: Progress, asked: Asked, outputs: list[Output]) -> None:
 async def _send(run: Progress, data: bytes, out: Out) -> None:
     if run.claim is not None:
         run.claim.note(data)
-    await write_out(run.call, out.event(data, run.trail))
+    write_out(run.call, out, data, run.trail)
+    if out.paused:
+        await wait_for_reader(run.call, out)

@@ -1,7 +1,5 @@
 """What changes while a request runs, and how far it has come."""
 
-import asyncio
-
 from controlplane.gateway.answer import Charge
 from controlplane.gateway.app_state import AppState
 from controlplane.gateway.call import Call
@@ -57,7 +55,7 @@ class Progress:
 
     __slots__ = (
         "answer", "call", "charge", "claim", "cut", "delivered", "node", "refusal", "released",
-        "settled", "stream", "trail", "watcher", "withheld", "state",
+        "settled", "stream", "trail", "withheld", "state",
     )  # fmt: skip
 
     def __init__(self, call: Call, state: AppState, trail: Trail) -> None:
@@ -68,7 +66,6 @@ class Progress:
         self.answer: Answer | None = None
         self.stream: JobStream | None = None
         self.node: NodeLink | None = None
-        self.watcher: asyncio.Task[None] | None = None
         self.charge: Charge | None = None
         self.refusal: Refusal | None = None
         self.withheld = self.cut = self.delivered = False

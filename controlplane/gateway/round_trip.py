@@ -6,11 +6,8 @@ sockets tell none, and behind a proxy it is the proxy's.
 
 import socket
 import struct
-from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
-# Where the server's protocol puts the socket into a scope; see `bridge/http/connection.py`.
-EXTENSION = "sluice.connection"
 UNKNOWN_US = -1
 # `tcpi_rtt` of `struct tcp_info` in linux/tcp.h, microseconds: after eight bytes and 15 integers.
 _RTT = struct.Struct("=68xI")
@@ -44,8 +41,3 @@ class RoundTrip:
         # A kernel that has not measured yet says zero, and none says less than it was asked for.
         if len(told) == _RTT.size and (us := _RTT.unpack(told)[0]):
             self.us = us
-
-
-def round_trip_of(scope: Mapping[str, Any]) -> RoundTrip:
-    """Of an ASGI request; it is never known where the server shows no socket."""
-    return RoundTrip(scope.get("extensions", {}).get(EXTENSION, {}).get("socket"))

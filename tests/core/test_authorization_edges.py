@@ -29,6 +29,7 @@ from tests.support.fleet import CREDENTIAL
 from tests.support.gateway import GatewayUnderTest, running_gateway
 from tests.support.orm import orm
 from tests.support.ports import KEY
+from tests.support.raw import told
 
 FOLDER = Path(__file__).parents[2] / "controlplane"
 WAIT_S_MAX = 60.0
@@ -74,41 +75,28 @@ def test_every_path_outside_django_is_declared() -> None:
 
 async def status_of(gateway: GatewayUnderTest, method: str, path: str, headers: Headers) -> int:
     """The gateway's answer to an empty request."""
-    sent: list[dict[str, Any]] = []
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": b"{}", "more_body": False}
-
-    scope = {
-        "type": "http",
-        "method": method,
-        "path": path,
-        "query_string": b"",
-        "headers": headers,
-        "client": ("127.0.0.1", 1),
-    }
-    await gateway(scope, receive, send)
-    assert msgspec.json.decode(sent[1]["body"])
-    return int(sent[0]["status"])
+    lines = [b"%b: %b\r\n" % header for header in headers]
+    asked = f"{method} {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n".encode()
+    found = await told(gateway.port, asked + b"".join([*lines, b"Connection: close\r\n\r\n{}"]))
+    assert msgspec.json.decode(found[0].body)
+    return found[0].status
 
 
 async def test_only_an_inference_key_opens_the_gateway(things: Things) -> None:
     gateway = GatewayUnderTest()
-    for method, path in GATEWAY:
-        found = {}
-        for caller in ALL:
-            headers = await orm(headers_of)(things, caller)
-            if caller == "inference key":
-                headers = [(b"authorization", f"Bearer {KEY}".encode())]
-            found[caller] = await status_of(gateway, method, path, headers)
-        # An empty body is no request, which only who is let in hears.
-        assert found.pop("inference key") in {200, 400}, path
-        assert found == dict.fromkeys(found, 401), path
-    for path in GATEWAY_PUBLIC:
-        assert await status_of(gateway, "GET", path, []) == 200
+    async with running_gateway(gateway):
+        for method, path in GATEWAY:
+            found = {}
+            for caller in ALL:
+                headers = await orm(headers_of)(things, caller)
+                if caller == "inference key":
+                    headers = [(b"authorization", f"Bearer {KEY}".encode())]
+                found[caller] = await status_of(gateway, method, path, headers)
+            # An empty body is no request, which only who is let in hears.
+            assert found.pop("inference key") in {200, 400}, path
+            assert found == dict.fromkeys(found, 401), path
+        for path in GATEWAY_PUBLIC:
+            assert await status_of(gateway, "GET", path, []) == 200
 
 
 async def closed_with(things: Things, caller: str) -> int | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from controlplane.gateway.round_trip import UNKNOWN_US, RoundTrip, round_trip_of
+from controlplane.gateway.round_trip import UNKNOWN_US, RoundTrip
 from controlplane.kernel.spans import INDEX, STAGES, unpack_spans
 from tests.support.serving import Serving
 
@@ -46,7 +46,7 @@ def test_a_tcp_connection_has_one_and_keeps_it_when_it_is_closed(
 def test_a_unix_socket_and_a_server_that_shows_none_have_none() -> None:
     one, other = socket.socketpair(socket.AF_UNIX)
     with one, other:
-        for found in (RoundTrip(one), RoundTrip(), round_trip_of({"type": "http"})):
+        for found in (RoundTrip(one), RoundTrip()):
             found.look()
             assert found.us == UNKNOWN_US
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, MutableMapping
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
@@ -14,10 +14,9 @@ import uvicorn
 from controlplane.bridge.fleet.handshakes import Handshakes
 from controlplane.bridge.fleet.socket import NodeConsumer
 from controlplane.gateway.app_state import AppState
-from controlplane.gateway.http.app import GatewayApp, Send
+from controlplane.gateway.http.app import GatewayApp
 from controlplane.gateway.nodes.limits import LinkLimits
 from controlplane.gateway.nodes.registry import Fleet
-from controlplane.gateway.s1_admission.body import Receive
 from inference.contract.frames import FRAME_BYTES_MAX, Report
 from tests.support.asgi import Server
 from tests.support.fleet import MODEL, QUICK, TICKET_KEY, MemoryPort
@@ -90,11 +89,13 @@ class GatewayUnderTest:
         """Where nodes dial."""
         return f"ws://127.0.0.1:{self.port}/fleet"
 
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        if scope["type"] == "websocket":
-            await self._consumer(scope, receive, send)
-        else:
-            await self._gateway(scope, receive, send)
+    def gateway_of(self, path: str) -> GatewayApp:
+        """It answers every path."""
+        return self._gateway
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Sockets are of nodes."""
+        await self._consumer(scope, receive, send)
 
     async def _settle(self, report: Report, gateway: str) -> bool:
         return await self.ledger.settle_report(report)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import socket
 from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
@@ -87,9 +88,11 @@ def _unchunked(data: bytes) -> tuple[bytes, bytes]:
 
 
 @contextlib.asynccontextmanager
-async def serving_app(app: Any, **config: Any) -> AsyncIterator[int]:
-    """An ASGI application on a port, behind the product's own HTTP protocol."""
-    port = reserve_port()
+async def serving_app(
+    app: Any, *, listener: socket.socket | None = None, **config: Any
+) -> AsyncIterator[int]:
+    """An application on a port, behind the product's own HTTP protocol."""
+    port = reserve_port() if listener is None else listener.getsockname()[1]
     settings = uvicorn.Config(
         app,
         host=HOST,
@@ -103,7 +106,7 @@ async def serving_app(app: Any, **config: Any) -> AsyncIterator[int]:
         **config,
     )
     server = Server(settings)
-    task = asyncio.create_task(server.serve())
+    task = asyncio.create_task(server.serve(None if listener is None else [listener]))
     try:
         await until(lambda: server.started)
         yield port

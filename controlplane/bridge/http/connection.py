@@ -1,22 +1,22 @@
 """One HTTP connection: `uvicorn --http controlplane.bridge.http.connection:SocketProtocol`.
 
 uvicorn's own protocol with bounds: on the bytes, the number and the time of headers, on open
-connections, and on what may wait in one. What it refuses is answered as the gateway answers. It
-also puts the socket into each scope, which tells the round-trip time of clients.
+connections, and on what may wait in one. What it refuses is answered as the gateway answers.
+Requests that the application names as the gateway's go there directly, all others through ASGI.
 """
 
 import asyncio
 import socket
-from collections.abc import Awaitable
-from typing import Any
-from urllib.parse import unquote
+from collections import deque
+from collections.abc import Callable
 
 import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from controlplane.bridge.http.cycle import AsgiExchange, scope_of
+from controlplane.bridge.http.direct import DirectExchange
 from controlplane.bridge.http.doors import REFUSED_MAX, Doors, same_socket
-from controlplane.bridge.http.ending import Ending
 from controlplane.bridge.http.head import (
     HEAD_BYTES_MAX,
     HEAD_S_MAX,
@@ -30,14 +30,15 @@ from controlplane.bridge.http.head import (
     headers_too_large,
     malformed,
     opens_websocket,
+    read_target,
     too_many_connections,
     too_many_pipelined,
     upgrade_refused,
     url_too_long,
     without_upgrade,
 )
+from controlplane.gateway.http.exchange import Answering
 from controlplane.gateway.refusal import Refusal, internal_error
-from controlplane.gateway.round_trip import EXTENSION
 
 # How long a client may go on sending after it was answered early: closed at once, its own
 # unread bytes would make the kernel throw the answer away.
@@ -49,17 +50,25 @@ FLUSH_BYTES_MIN = 64 * 1024
 # The doors of this process; the entrance sets their bounds.
 DOORS = Doors()
 
+# Who answers a path directly, if anybody does: `gateway_of` of an application that offers it.
+Finding = Callable[[str], Answering | None]
+Answered = DirectExchange | AsgiExchange
+
 
 class SocketProtocol(HttpToolsProtocol):
     """Reads requests of one connection, within bounds; see the module."""
 
     _place: str | None = None
-    _socket: socket.socket | None = None
+    own_socket: socket.socket | None = None
     _head_timer: asyncio.TimerHandle | None = None
     _linger_timer: asyncio.TimerHandle | None = None
     _flush_timer: asyncio.TimerHandle | None = None
-    # The request that is being answered, or was last; those after it are in the pipeline.
-    _running: RequestResponseCycle | None = None
+    # Runs on for as long as the connection is used: to make one for each wait would cost time.
+    _idle_timer: asyncio.TimerHandle | None = None
+    _idle_since_s = 0.0
+    # The request that is being answered, or was last; those after it wait, and the latest of all.
+    _running: Answered | None = None
+    _latest: Answered | None = None
     # Bytes since the last head or piece of a body was complete.
     _unread = 0
     _in_head = True
@@ -72,9 +81,9 @@ class SocketProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.ending = Ending(transport, self.end)
-        self.lingering = Ending(transport, self.linger)
-        self._socket = same_socket(transport)
+        self._waiting: deque[Answered] = deque()
+        self._gateway_of: Finding = getattr(self.app, "gateway_of", lambda path: None)
+        self.own_socket = same_socket(transport)
         address = self.client[0] if self.client else ""
         self._place = DOORS.enter(address, len(self.connections) - 1)
         if self._place is None:
@@ -87,14 +96,13 @@ class SocketProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is closed, by whomever."""
         self._leave()
-        for timer in (self._head_timer, self._linger_timer, self._flush_timer):
+        for timer in (self._head_timer, self._linger_timer, self._flush_timer, self._idle_timer):
             if timer is not None:
                 timer.cancel()
-        for exchange in (self._running, *(waiting for waiting, _ in self.pipeline)):
+        for exchange in (self._running, *self._waiting):
             if exchange is not None and not exchange.response_complete:
-                exchange.disconnected = True
-                exchange.message_event.set()
-        self.pipeline.clear()
+                exchange.leave()
+        self._waiting.clear()
         super().connection_lost(exc)
 
     def eof_received(self) -> None:
@@ -108,19 +116,20 @@ class SocketProtocol(HttpToolsProtocol):
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if self._flush_timer is not None and not self.transport.is_closing():
+        if self.transport.is_closing():
+            return
+        if self._flush_timer is not None:
             self._flush_timer.cancel()
             self._flush_timer = None
+        self._go_on()
 
     def shutdown(self) -> None:
         """The server ends: so does the connection, after the answer in progress."""
-        if self._answering() is None:
+        latest = self._answering()
+        if latest is None:
             self.end()
         else:
-            super().shutdown()
-
-    def timeout_keep_alive_handler(self) -> None:
-        self.end()
+            latest.keep_alive = False
 
     def data_received(self, data: bytes) -> None:
         """Bytes have come: at most one read more than the bounds is ever kept."""
@@ -129,7 +138,6 @@ class SocketProtocol(HttpToolsProtocol):
         if self._place is None:
             self._refuse(too_many_connections())
             return
-        self._unset_keepalive_if_required()
         self._unread += len(data)
         rest = None
         try:
@@ -148,10 +156,11 @@ class SocketProtocol(HttpToolsProtocol):
             self._upgrade(rest)
 
     def on_message_begin(self) -> None:
-        super().on_message_begin()
+        self.url = b""
+        self.headers = []
+        self.expect_100_continue = False
         self._in_head = True
         self._unread = self._unread or 1
-        self.scope["extensions"] = {EXTENSION: {"socket": self._socket}}
 
     def on_url(self, url: bytes) -> None:
         self.url += url
@@ -178,32 +187,35 @@ class SocketProtocol(HttpToolsProtocol):
         self._plain = upgrade and not super()._should_upgrade() and b"upgrade" in dict(self.headers)
         if self._plain:
             return
-        busy = self._answering() is not None
+        busy = self._busy()
         if upgrade and (busy or has_body(self.headers)):
             raise upgrade_refused()
-        if busy and len(self.pipeline) >= PIPELINED_MAX:
+        if busy and len(self._waiting) >= PIPELINED_MAX:
             raise too_many_pipelined()
-        self._locate(version)
+        target = read_target(self.url)
         self._in_head = False
         self._unread = 0
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
         if upgrade and self._should_upgrade():
+            self.scope = scope_of(self, target)
             return
-        self.cycle = Exchange(
-            self, keep_alive=not upgrade and version == "1.1" and self.parser.should_keep_alive()
-        )
-        if busy:
-            self.pipeline.appendleft((self.cycle, self.app))
-            self._bound_waiting()
+        keep_alive = not upgrade and version == "1.1" and self.parser.should_keep_alive()
+        path = self.root_path + target.path
+        gateway = self._gateway_of(path)
+        if gateway is None:
+            self.scope = scope_of(self, target)
+            self._enter(AsgiExchange(self, keep_alive=keep_alive))
         else:
-            self._start_asgi_task(self.cycle, self.app)
+            self._enter(DirectExchange(self, gateway, path, keep_alive=keep_alive))
 
     def on_body(self, body: bytes) -> None:
         self._unread = 0
-        super().on_body(body)
-        if self.pipeline:
+        latest = self._answering()
+        if latest is not None:
+            latest.feed(body)
+        if self._waiting:
             self._bound_waiting()
 
     def on_message_complete(self) -> None:
@@ -212,14 +224,24 @@ class SocketProtocol(HttpToolsProtocol):
             return
         self._unread = 0
         self._in_head = True
-        super().on_message_complete()
+        latest = self._answering()
+        if latest is not None:
+            latest.feed_end()
 
     def on_response_complete(self) -> None:
         """An answer is out: the next, the last, or a wait for another request."""
-        if self._last_words is None or self.pipeline:
-            super().on_response_complete()
-        elif not self.transport.is_closing():
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        if self._last_words is not None and not self._waiting:
             self._say(self._last_words)
+            return
+        self.flow.resume_reading()
+        self._idle_since_s = self.loop.time()
+        if self._waiting:
+            self._go_on()
+        elif self._idle_timer is None:
+            self._time_idle(self.timeout_keep_alive)
 
     def linger(self) -> None:
         """All is said. Close once the client has heard it, or `LINGER_S_MAX` later."""
@@ -240,35 +262,47 @@ class SocketProtocol(HttpToolsProtocol):
     def hear_no_more(self) -> None:
         """Drop what still comes: the answer is in progress before the request was whole."""
         self._deaf = True
-        self._unset_keepalive_if_required()
 
-    def _answering(self) -> RequestResponseCycle | None:
+    def fail(self) -> None:
+        """Say that the application has failed, as the last answer of the connection."""
+        if not self.transport.is_closing():
+            self._say(answer_bytes(internal_error("internal_error", "Internal server error.")))
+
+    def run_asgi(self, exchange: AsgiExchange) -> None:
+        self._start_asgi_task(exchange, self.app)
+
+    def _answering(self) -> Answered | None:
         """The latest request, where it is not answered yet."""
-        cycle: RequestResponseCycle | None = self.cycle
-        return None if cycle is None or cycle.response_complete else cycle
+        latest = self._latest
+        return None if latest is None or latest.response_complete else latest
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        self._running = cycle
-        super()._start_asgi_task(cycle, app)
+    def _busy(self) -> bool:
+        """Whether a request runs, or waits for its turn."""
+        running = self._running
+        return bool(self._waiting) or (running is not None and not running.response_complete)
+
+    def _enter(self, exchange: Answered) -> None:
+        """Answer a request in its turn, and none while the client reads no earlier answers."""
+        busy = self._busy() or self.flow.write_paused
+        self._latest = exchange
+        if busy:
+            self._waiting.append(exchange)
+            self._bound_waiting()
+        else:
+            self._running = exchange
+            exchange.start()
+
+    def _go_on(self) -> None:
+        """Begin with the next request that waits, if its turn has come."""
+        running = self._running is not None and not self._running.response_complete
+        if self._waiting and not running and not self.flow.write_paused:
+            self._running = self._waiting.popleft()
+            self._running.start()
 
     def _bound_waiting(self) -> None:
         """Read on only while little waits: who does not read cannot see the client leave."""
-        kept = 0
-        for each, _ in self.pipeline:
-            kept += head_bytes(list(each.scope["headers"])) + len(each.body)
-        if kept > HIGH_WATER_LIMIT:
+        if sum([each.held_bytes for each in self._waiting]) > HIGH_WATER_LIMIT:
             self.flow.pause_reading()
-
-    def _locate(self, version: str) -> None:
-        """Method and path into the scope; raises httptools' or a decoding error."""
-        url = httptools.parse_url(self.url)
-        raw_path = url.path or b"/"
-        path = raw_path.decode("ascii")
-        self.scope["method"] = self.parser.get_method().decode("ascii")
-        self.scope["http_version"] = version
-        self.scope["path"] = self.root_path + (unquote(path) if "%" in path else path)
-        self.scope["raw_path"] = self.root_path.encode("ascii") + raw_path
-        self.scope["query_string"] = url.query or b""
 
     def _should_upgrade(self) -> bool:
         """Only to a WebSocket by a whole handshake; any other request is answered as it is."""
@@ -290,8 +324,8 @@ class SocketProtocol(HttpToolsProtocol):
 
     def _leave(self) -> None:
         # Its number is free for others from here on.
-        if self._socket is not None:
-            self._socket.detach()
+        if self.own_socket is not None:
+            self.own_socket.detach()
         if self._place is None:
             DOORS.refused -= 1
         else:
@@ -313,6 +347,20 @@ class SocketProtocol(HttpToolsProtocol):
         else:
             self.end()
 
+    def _time_idle(self, seconds: float) -> None:
+        self._idle_timer = self.loop.call_later(seconds, self._idle_is_late)
+
+    def _idle_is_late(self) -> None:
+        """End the connection unless it was used since; a head on its way has its own timer."""
+        self._idle_timer = None
+        if self._answering() is not None or self._unread or self._deaf:
+            return
+        left_s = self._idle_since_s + self.timeout_keep_alive - self.loop.time()
+        if left_s > 0:
+            self._time_idle(left_s)
+        else:
+            self.end()
+
     def _time_flush(self) -> None:
         # A lost connection has no parser.
         if self._flush_timer is None and self.parser is not None:
@@ -331,64 +379,17 @@ class SocketProtocol(HttpToolsProtocol):
         """Answer with a refusal when earlier requests are answered, and end the connection."""
         self._deaf = True
         self._last_words = answer_bytes(refusal)
-        cycle = self._answering()
-        if cycle is None:
-            self._say(self._last_words)
-        elif self._in_head:
-            return
-        # The body of the last request is broken.
-        elif self.pipeline:
-            self.pipeline.popleft()
+        # The body of the last request is broken, unless a head is.
+        broken = None if self._in_head else self._answering()
+        if broken is None:
+            pass
+        elif broken is self._running:
+            broken.leave()
         else:
-            cycle.disconnected = True
-            cycle.message_event.set()
+            self._waiting.pop()
+        if broken is self._running or not self._busy():
             self._say(self._last_words)
 
     def _say(self, data: bytes) -> None:
         self.transport.write(data)
         self.linger()
-
-
-class Exchange(RequestResponseCycle):
-    def __init__(self, protocol: SocketProtocol, *, keep_alive: bool) -> None:
-        old = protocol.scope["http_version"] == "1.0"
-        super().__init__(
-            scope=protocol.scope,
-            transport=protocol.ending,  # type: ignore[arg-type]
-            flow=protocol.flow,
-            logger=protocol.logger,
-            access_logger=protocol.access_logger,
-            access_log=protocol.access_log,
-            default_headers=protocol.server_state.default_headers,
-            message_event=asyncio.Event(),
-            # HTTP/1.0 knows neither of these two.
-            expect_100_continue=protocol.expect_100_continue and not old,
-            keep_alive=keep_alive,
-            on_response=protocol.on_response_complete,
-        )
-        self._protocol = protocol
-        self._unchunked = old
-
-    def send(self, message: Any) -> Awaitable[None]:  # type: ignore[override]
-        if not self.response_started:
-            self._begin()
-        elif self._unchunked:
-            # Closing ends the body, so that no length is owed.
-            self.expected_content_length = len(message.get("body", b""))
-        return super().send(message)
-
-    async def send_500_response(self) -> None:
-        """The application has failed before it answered."""
-        refusal = internal_error("internal_error", "Internal server error.")
-        self.response_started = self.response_complete = True
-        if not self.transport.is_closing():
-            self.transport.write(answer_bytes(refusal))
-            self._protocol.linger()
-
-    def _begin(self) -> None:
-        if self._unchunked:
-            self.chunked_encoding = False
-        if self.more_body:
-            self.keep_alive = False
-            self.transport = self._protocol.lingering  # type: ignore[assignment]
-            self._protocol.hear_no_more()

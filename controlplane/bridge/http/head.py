@@ -6,8 +6,12 @@ may read in two ways: which host, whose credential, where the body ends.
 
 import re
 from base64 import b64decode
+from functools import lru_cache
 from http import HTTPStatus
+from typing import NamedTuple
+from urllib.parse import unquote
 
+import httptools
 import msgspec
 
 from controlplane.gateway.refusal import NO_RETRY, Refusal, unavailable
@@ -21,6 +25,8 @@ HEAD_S_MAX = 10.0
 PIPELINED_MAX = 16
 NONCE_BYTES = 16
 BUSY_RETRY_S = 1
+# The last targets of requests in a process, each read once.
+TARGETS_KEPT = 64
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -60,6 +66,23 @@ def check_head(headers: Headers, *, version: str) -> None:
         raise _ambiguous("host", "was sent twice")
     if not hosts and version == "1.1":
         raise _bad_header("host", "The Host header is missing.")
+
+
+class Target(NamedTuple):
+    """What is asked for: the path, the path as it was sent, and the query."""
+
+    path: str
+    raw_path: bytes
+    query: bytes
+
+
+@lru_cache(TARGETS_KEPT)
+def read_target(url: bytes) -> Target:
+    """Raises httptools' or a decoding error."""
+    parts = httptools.parse_url(url)
+    raw_path = parts.path or b"/"
+    path = raw_path.decode("ascii")
+    return Target(unquote(path) if "%" in path else path, raw_path, parts.query or b"")
 
 
 def head_bytes(headers: Headers) -> int:

@@ -1,7 +1,7 @@
-"""Puts the gateway together: ports, fleet and ASGI edge of one process, from the settings."""
+"""Puts the gateway together: ports, fleet and HTTP edge of one process, from the settings."""
 
 import uuid
-from collections.abc import MutableMapping
+from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
@@ -38,12 +38,12 @@ from controlplane.bridge.record.traces import TraceQueue
 from controlplane.bridge.record.waiting import WaitingSampler
 from controlplane.bridge.safety.client import SafetyClient
 from controlplane.gateway.app_state import AppState
-from controlplane.gateway.http.app import GatewayApp, Send
+from controlplane.gateway.http.app import GatewayApp
+from controlplane.gateway.http.exchange import Exchange
 from controlplane.gateway.nodes.models import Approval
 from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.nodes.tickets import ticket_key
 from controlplane.gateway.places import Places
-from controlplane.gateway.s1_admission.body import Receive
 from controlplane.gateway.snapshot import Snapshot
 from inference.contract.frames import Report
 
@@ -104,11 +104,11 @@ class RunningGateway:
         self._scraped = Scraped()
         self._drain_first = DrainFirst(self._drain)
 
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    def answer(self, exchange: Exchange) -> Coroutine[Any, Any, None]:
         """Answer one `/v1` request."""
         if self._app is None:
             raise RuntimeError("the gateway has not been started")
-        await self._app(scope, receive, send)
+        return self._app.answer(exchange)
 
     async def start(self) -> None:
         """Open all lanes. Returns whether PostgreSQL and Redis are there or not: they may come."""

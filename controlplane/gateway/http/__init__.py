@@ -1,1 +1,1 @@
-"""The ASGI edge of `/v1/*`: only this folder knows HTTP."""
+"""The edge of `/v1/*`: only this folder knows HTTP."""

@@ -5,33 +5,33 @@ The Playground sends its short-lived token itself, so no cookie and no credentia
 
 from controlplane.gateway.call import Call
 
-PREFLIGHT_S = b"600"
-ALLOWED = b"authorization, content-type, idempotency-key, server-timing, traceparent, tracestate"
+PREFLIGHT_S = 600
+ALLOWED = "authorization, content-type, idempotency-key, server-timing, traceparent, tracestate"
 EXPOSED = (
-    b"x-request-id, server-timing, openai-processing-ms, x-sluice-route, x-sluice-model,"
-    b" x-sluice-pool, x-sluice-fallback, x-sluice-prompt, x-sluice-queue-ms,"
-    b" x-sluice-idempotent-replay"
+    "x-request-id, server-timing, openai-processing-ms, x-sluice-route, x-sluice-model,"
+    " x-sluice-pool, x-sluice-fallback, x-sluice-prompt, x-sluice-queue-ms,"
+    " x-sluice-idempotent-replay"
 )
 
 
-def cors_headers(call: Call, origins: frozenset[str]) -> list[tuple[bytes, bytes]]:
+def cors_lines(call: Call, origins: frozenset[str]) -> list[str]:
     """Headers that let a named origin read the answer; none for any other."""
     origin = call.header(b"origin") if origins else None
     if origin is None or origin not in origins:
         return []
     return [
-        (b"access-control-allow-origin", origin.encode("latin-1")),
-        (b"access-control-expose-headers", EXPOSED),
-        (b"vary", b"origin"),
+        f"access-control-allow-origin: {origin}",
+        f"access-control-expose-headers: {EXPOSED}",
+        "vary: origin",
     ]
 
 
-def preflight_headers(call: Call, origins: frozenset[str]) -> list[tuple[bytes, bytes]]:
+def preflight_lines(call: Call, origins: frozenset[str]) -> list[str]:
     """What a browser is told besides, when it asks before a request."""
-    if not cors_headers(call, origins):
+    if not cors_lines(call, origins):
         return []
     return [
-        (b"access-control-allow-methods", b"GET, POST"),
-        (b"access-control-allow-headers", ALLOWED),
-        (b"access-control-max-age", PREFLIGHT_S),
+        "access-control-allow-methods: GET, POST",
+        f"access-control-allow-headers: {ALLOWED}",
+        f"access-control-max-age: {PREFLIGHT_S}",
     ]

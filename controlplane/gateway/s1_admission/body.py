@@ -1,7 +1,7 @@
 """Read the request body within its bounds of size and time."""
 
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from controlplane.gateway.bounds import within
 from controlplane.gateway.call import Call, ClientGone
@@ -18,7 +18,19 @@ BODIES_BYTES_MAX = 256 * 1024 * 1024
 SMALL_BYTES = 256 * 1024
 RETRY_S = 1
 
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+class RequestBody(Protocol):
+    """As in `http/exchange.py`."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of it is here, or taken."""
+
+    def take(self) -> bytes:
+        """What is here and was not taken yet."""
+
+    async def more(self) -> None:
+        """Wait until more is here, or all, or the client has gone."""
 
 
 class LimitsCheck:
@@ -41,7 +53,7 @@ def bodies_budget() -> BytesBudget:
 
 
 async def read_body(
-    call: Call, receive: Receive, portion: Portion, check_limits: LimitsCheck
+    call: Call, source: RequestBody, portion: Portion, check_limits: LimitsCheck
 ) -> bytes:
     """The whole body; raises `Refusal` (400, 408, 413, 415, 429, 503) or `ClientGone`.
 
@@ -53,7 +65,10 @@ async def read_body(
         _check_type(call.header(b"content-type"))
         _check_encoding(call.header(b"content-encoding"))
         told = _told_length(call.header(b"content-length"))
-        return await within(BODY_READ_S_MAX, _collect(receive, portion, check_limits, told))
+        if source.whole and told <= SMALL_BYTES and not call.gone:
+            # As most are: here by now, so that nothing is to be waited for.
+            return _take(source, portion)
+        return await within(BODY_READ_S_MAX, _collect(call, source, portion, check_limits, told))
     except TimeoutError as error:
         message = f"The body did not arrive within {BODY_READ_S_MAX:.0f} s."
         raise Refusal(408, "request_timeout", message) from error
@@ -62,24 +77,28 @@ async def read_body(
 
 
 async def _collect(
-    receive: Receive, portion: Portion, check_limits: LimitsCheck, told: int
+    call: Call, source: RequestBody, portion: Portion, check_limits: LimitsCheck, told: int
 ) -> bytes:
     parts: list[bytes] = []
     while True:
         if max(told, portion.size) > SMALL_BYTES:
             await check_limits()
-        message = await receive()
-        if message["type"] == "http.disconnect":
+        await source.more()
+        if call.gone:
             raise ClientGone
-        part = message.get("body", b"")
-        fits = portion.grow(len(part))
-        if portion.size > BODY_BYTES_MAX:
-            raise too_large()
-        if not fits:
-            raise _no_room(portion)
-        parts.append(part)
-        if not message.get("more_body", False):
+        parts.append(_take(source, portion))
+        if source.whole:
             return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _take(source: RequestBody, portion: Portion) -> bytes:
+    part = source.take()
+    fits = portion.grow(len(part))
+    if portion.size > BODY_BYTES_MAX:
+        raise too_large()
+    if not fits:
+        raise _no_room(portion)
+    return part
 
 
 def _check_type(header: str | None) -> None:
@@ -119,11 +138,3 @@ def _no_room(portion: Portion) -> Refusal:
         return over_share("large bodies", retry_after_s=RETRY_S)
     message = f"Too many large request bodies are in progress. Try again in {RETRY_S} s."
     return unavailable("server_is_overloaded", message, retry_after_s=RETRY_S)
-
-
-async def watch_client(call: Call, receive: Receive) -> None:
-    """Wait until the client closes; the server says so too when the answer is complete."""
-    message = await receive()
-    while message["type"] != "http.disconnect":
-        message = await receive()
-    call.client_left()

@@ -58,17 +58,16 @@ async def count_request(key: KeyRecord, limiter: Limiter) -> None:
         limiter.release(allowance)
 
 
-def limit_headers(allowance: Allowance) -> list[tuple[bytes, bytes]]:
+def limit_lines(allowance: Allowance) -> list[str]:
     """The `x-ratelimit-*` headers, in OpenAI's names and duration format."""
-    headers = []
+    lines = []
     for room in allowance.rooms:
-        what = room.dimension.encode()
-        headers.append((b"x-ratelimit-limit-" + what, str(room.limit).encode()))
-        headers.append((b"x-ratelimit-remaining-" + what, str(room.remaining).encode()))
-        if room.dimension != "concurrency":
-            reset = duration_text(room.reset_s).encode()
-            headers.append((b"x-ratelimit-reset-" + what, reset))
-    return headers
+        what = room.dimension
+        lines.append(f"x-ratelimit-limit-{what}: {room.limit}")
+        lines.append(f"x-ratelimit-remaining-{what}: {room.remaining}")
+        if what != "concurrency":
+            lines.append(f"x-ratelimit-reset-{what}: {duration_text(room.reset_s)}")
+    return lines
 
 
 def duration_text(seconds: float) -> str:
@@ -96,7 +95,8 @@ def _over_limit(allowance: Allowance, tokens: int) -> Refusal:
     ]
     if wait_s > RETRY_WAIT_S_MAX:
         headers.append(("x-should-retry", "false"))
-    headers += [(name.decode(), value.decode()) for name, value in limit_headers(allowance)]
+    for name, _, value in [line.partition(": ") for line in limit_lines(allowance)]:
+        headers.append((name, value))
     refusal = Refusal(429, "rate_limit_exceeded", message, kind=kind, headers=tuple(headers))
     refusal.limit = _reached(allowance, tokens, wait_s)
     return refusal

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
@@ -13,6 +12,7 @@ from controlplane.bridge.http import connection
 from controlplane.bridge.http import head as head_module
 from controlplane.bridge.http.connection import DOORS
 from controlplane.bridge.http.doors import PER_ADDRESS_MAX
+from tests.bridge.http.apps import DirectEcho, Echo
 from tests.support.loopback import HOST
 from tests.support.raw import serving_app, talk, told
 
@@ -24,39 +24,11 @@ LENGTH, UPGRADE = b"Content-Length: 3\r\n", b"Connection: upgrade\r\nUpgrade: "
 MEBIBYTE = 1 << 20
 
 
-class Echo:
-    """Answers with what it was asked; under `/early` before the body, under `/slow` late."""
-
-    def __init__(self) -> None:
-        self.seen: list[str] = []
-        self.go_on = asyncio.Event()
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        path = scope["path"]
-        self.seen.append(path)
-        body = b""
-        while path != "/early":
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return
-            body += message.get("body", b"")
-            if not message.get("more_body"):
-                break
-        if path == "/slow":
-            await self.go_on.wait()
-        if path == "/fails":
-            raise ValueError(path)
-        told = {"path": path, "bytes": len(body), "headers": len(scope["headers"])}
-        kind = (b"content-type", b"application/json")
-        await send({"type": "http.response.start", "status": 200, "headers": [kind]})
-        first, second = json.dumps(told).encode(), b" " * 3
-        await send({"type": "http.response.body", "body": first, "more_body": True})
-        await send({"type": "http.response.body", "body": second})
-
-
-@pytest.fixture
-def app() -> Echo:
-    return Echo()
+@pytest.fixture(params=[Echo, DirectEcho])
+def app(request: pytest.FixtureRequest) -> Echo:
+    """Through ASGI, and as the gateway is."""
+    made: Echo = request.param()
+    return made
 
 
 @pytest.fixture

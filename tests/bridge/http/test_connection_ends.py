@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import Any
 
 import pytest
 import uvloop
@@ -12,7 +11,7 @@ import uvloop
 from controlplane.bridge.http import connection
 from controlplane.bridge.http.connection import DOORS
 from controlplane.bridge.http.head import PIPELINED_MAX
-from controlplane.gateway.round_trip import EXTENSION
+from tests.bridge.http.apps import DirectGeneration, DirectMuch, Generation, Much
 from tests.support.loopback import HOST
 from tests.support.raw import serving_app
 from tests.support.waiting import until
@@ -21,15 +20,14 @@ from tests.support.waiting import until
 SIZES = {"/little": 48 * 1024, "/much": 160 * 1024}
 
 
-async def answer_much(scope: Any, receive: Any, send: Any) -> None:
-    """Answers through as small a buffer in the kernel as there may be."""
-    kept = socket.fromfd(
-        scope["extensions"][EXTENSION]["socket"].fileno(), socket.AF_INET, socket.SOCK_STREAM
-    )
-    with kept:
-        kept.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
-    await send({"type": "http.response.start", "status": 200, "headers": []})
-    await send({"type": "http.response.body", "body": b"a" * SIZES[scope["path"]]})
+APPS = [Much, DirectMuch]
+
+
+def narrow_listener() -> socket.socket:
+    """Its connections have as small a buffer in the kernel as there may be."""
+    listener = socket.create_server((HOST, 0))
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+    return listener
 
 
 def raw_client(port: int) -> socket.socket:
@@ -39,8 +37,8 @@ def raw_client(port: int) -> socket.socket:
     return client
 
 
-async def read_nothing(asked: bytes, *, half_closed: bool) -> None:
-    async with serving_app(answer_much, timeout_keep_alive=1) as port:
+async def read_nothing(app: Much, asked: bytes, *, half_closed: bool) -> None:
+    async with serving_app(app, listener=narrow_listener(), timeout_keep_alive=1) as port:
         with raw_client(port) as client:
             client.sendall(asked)
             await until(lambda: DOORS._of)
@@ -60,16 +58,21 @@ async def read_nothing(asked: bytes, *, half_closed: bool) -> None:
         (b"/little", b"", True),
     ],
 )
+@pytest.mark.parametrize("kind", APPS)
 def test_a_client_that_reads_nothing_is_cut_off(
-    monkeypatch: pytest.MonkeyPatch, path: bytes, header: bytes, half_closed: bool
+    monkeypatch: pytest.MonkeyPatch,
+    kind: type[Much],
+    path: bytes,
+    header: bytes,
+    half_closed: bool,
 ) -> None:
     monkeypatch.setattr(connection, "FLUSH_S_MAX", 0.2)
     asked = b"GET " + path + b" HTTP/1.1\r\nHost: a\r\n" + header + b"\r\n"
-    uvloop.run(read_nothing(asked, half_closed=half_closed))
+    uvloop.run(read_nothing(kind(SIZES), asked, half_closed=half_closed))
 
 
-async def read_slowly() -> int:
-    async with serving_app(answer_much) as port:
+async def read_slowly(app: Much) -> int:
+    async with serving_app(app, listener=narrow_listener()) as port:
         with raw_client(port) as client:
             client.setblocking(False)
             client.send(b"GET /much HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
@@ -79,32 +82,16 @@ async def read_slowly() -> int:
     return count
 
 
-def test_a_client_that_reads_slowly_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", APPS)
+def test_a_client_that_reads_slowly_is_not(
+    monkeypatch: pytest.MonkeyPatch, kind: type[Much]
+) -> None:
     monkeypatch.setattr(connection, "FLUSH_S_MAX", 0.2)
     monkeypatch.setattr(connection, "FLUSH_BYTES_MIN", 1)
-    assert uvloop.run(read_slowly()) > SIZES["/much"]
+    assert uvloop.run(read_slowly(kind(SIZES))) > SIZES["/much"]
 
 
-class Generation:
-    """Streams until its client has left."""
-
-    def __init__(self) -> None:
-        self.begun: list[str] = []
-        self.aborted: list[str] = []
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        self.begun.append(scope["path"])
-        while (await receive()).get("more_body"):
-            pass
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"data: a", "more_body": True})
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        self.aborted.append(scope["path"])
-
-
-async def leave(after: bytes) -> Generation:
-    app = Generation()
+async def leave(app: Generation, after: bytes) -> None:
     async with serving_app(app) as port:
         with raw_client(port) as client:
             client.sendall(b"POST /first HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\na")
@@ -112,10 +99,13 @@ async def leave(after: bytes) -> Generation:
             client.sendall(after)
             await asyncio.sleep(0.1)
         await until(lambda: app.aborted and not DOORS._of)
-    return app
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, PIPELINED_MAX, PIPELINED_MAX + 1])
-def test_a_client_that_leaves_aborts_what_runs_and_what_waits(count: int) -> None:
-    app = uvloop.run(leave(b"GET /next HTTP/1.1\r\nHost: a\r\n\r\n" * count))
+@pytest.mark.parametrize("kind", [Generation, DirectGeneration])
+def test_a_client_that_leaves_aborts_what_runs_and_what_waits(
+    kind: type[Generation], count: int
+) -> None:
+    app = kind()
+    uvloop.run(leave(app, b"GET /next HTTP/1.1\r\nHost: a\r\n\r\n" * count))
     assert (app.begun, app.aborted) == (["/first"], ["/first"])

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controlplane.bridge.http.connection import DOORS
-from tests.bridge.http.test_connection import CHUNKED, GET, LAST, POST, Echo
+from tests.bridge.http.apps import DirectEcho, Echo
+from tests.bridge.http.test_connection import CHUNKED, GET, LAST, POST
 from tests.support.loopback import HOST
 from tests.support.raw import Told, answers, serving_app
 
@@ -32,14 +33,14 @@ SNIPPETS = (
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def port() -> Iterator[int]:
+@pytest.fixture(scope="module", params=[Echo, DirectEcho])
+def port(request: pytest.FixtureRequest) -> Iterator[int]:
     """A server on a thread, since examples are many and each has a connection of its own."""
     ready, ended = threading.Event(), asyncio.Event()
     found: list[int] = []
 
     async def serve() -> None:
-        async with serving_app(Echo(), timeout_keep_alive=1) as port:
+        async with serving_app(request.param(), timeout_keep_alive=1) as port:
             found.append(port)
             loops.append(asyncio.get_running_loop())
             ready.set()
