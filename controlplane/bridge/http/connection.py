@@ -30,7 +30,7 @@ from controlplane.bridge.http.head import (
     headers_too_large,
     malformed,
     opens_websocket,
-    read_target,
+    read_url,
     too_many_connections,
     too_many_pipelined,
     upgrade_refused,
@@ -192,20 +192,20 @@ class SocketProtocol(HttpToolsProtocol):
             raise upgrade_refused()
         if busy and len(self._waiting) >= PIPELINED_MAX:
             raise too_many_pipelined()
-        target = read_target(self.url)
+        url = read_url(self.url)
         self._in_head = False
         self._unread = 0
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
         if upgrade and self._should_upgrade():
-            self.scope = scope_of(self, target)
+            self.scope = scope_of(self, url)
             return
         keep_alive = not upgrade and version == "1.1" and self.parser.should_keep_alive()
-        path = self.root_path + target.path
+        path = self.root_path + url.path
         gateway = self._gateway_of(path)
         if gateway is None:
-            self.scope = scope_of(self, target)
+            self.scope = scope_of(self, url)
             self._enter(AsgiExchange(self, keep_alive=keep_alive))
         else:
             self._enter(DirectExchange(self, gateway, path, keep_alive=keep_alive))

@@ -11,7 +11,7 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from controlplane.bridge.http.ending import Ending
-from controlplane.bridge.http.head import Target, head_bytes
+from controlplane.bridge.http.head import AskedUrl, head_bytes
 
 if TYPE_CHECKING:
     from controlplane.bridge.http.connection import SocketProtocol
@@ -83,7 +83,7 @@ class AsgiExchange(RequestResponseCycle):
             self._connection.hear_no_more()
 
 
-def scope_of(connection: SocketProtocol, target: Target) -> HTTPScope:
+def scope_of(connection: SocketProtocol, url: AskedUrl) -> HTTPScope:
     """What ASGI tells of the request whose head was read last."""
     root = connection.root_path
     return {
@@ -95,9 +95,9 @@ def scope_of(connection: SocketProtocol, target: Target) -> HTTPScope:
         "scheme": connection.scheme or "http",
         "method": connection.parser.get_method().decode("ascii"),
         "root_path": root,
-        "path": root + target.path,
-        "raw_path": root.encode("ascii") + target.raw_path,
-        "query_string": target.query,
+        "path": root + url.path,
+        "raw_path": root.encode("ascii") + url.raw_path,
+        "query_string": url.query,
         "headers": connection.headers,
         "state": connection.app_state.copy(),
     }

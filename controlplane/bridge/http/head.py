@@ -25,8 +25,8 @@ HEAD_S_MAX = 10.0
 PIPELINED_MAX = 16
 NONCE_BYTES = 16
 BUSY_RETRY_S = 1
-# The last targets of requests in a process, each read once.
-TARGETS_KEPT = 64
+# The last URLs of requests in a process, each read once.
+URLS_KEPT = 64
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -68,7 +68,7 @@ def check_head(headers: Headers, *, version: str) -> None:
         raise _bad_header("host", "The Host header is missing.")
 
 
-class Target(NamedTuple):
+class AskedUrl(NamedTuple):
     """What is asked for: the path, the path as it was sent, and the query."""
 
     path: str
@@ -76,13 +76,13 @@ class Target(NamedTuple):
     query: bytes
 
 
-@lru_cache(TARGETS_KEPT)
-def read_target(url: bytes) -> Target:
+@lru_cache(URLS_KEPT)
+def read_url(url: bytes) -> AskedUrl:
     """Raises httptools' or a decoding error."""
     parts = httptools.parse_url(url)
     raw_path = parts.path or b"/"
     path = raw_path.decode("ascii")
-    return Target(unquote(path) if "%" in path else path, raw_path, parts.query or b"")
+    return AskedUrl(unquote(path) if "%" in path else path, raw_path, parts.query or b"")
 
 
 def head_bytes(headers: Headers) -> int:
