@@ -70,6 +70,7 @@ class Call:
     """
 
     __slots__ = (
+        "_named",
         "arrived_ns",
         "deadline_s",
         "first_token_ns",
@@ -97,6 +98,8 @@ class Call:
         self.arrived_ns = monotonic_ns()
         self.started_us = wall_us()
         self.headers = headers
+        # The first of each name.
+        self._named = dict(reversed(headers))
         self.peer = peer
         self.round_trip = round_trip or RoundTrip()
         self.deadline_s = REQUEST_DEADLINE_S
@@ -111,10 +114,8 @@ class Call:
 
     def header(self, name: bytes) -> str | None:
         """First value of a header (lower-case name), decoded as latin-1."""
-        for key, value in self.headers:
-            if key == name:
-                return value.decode("latin-1")
-        return None
+        value = self._named.get(name)
+        return None if value is None else value.decode("latin-1")
 
     def left_ms(self) -> int:
         """Milliseconds until the request's deadline; 0 when it has passed."""

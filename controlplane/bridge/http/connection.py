@@ -158,7 +158,6 @@ class SocketProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self.url = b""
         self.headers = []
-        self.expect_100_continue = False
         self._in_head = True
         self._unread = self._unread or 1
 
@@ -169,22 +168,18 @@ class SocketProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header; one that follows the body is left out."""
-        if not self._in_head:
-            return
-        name = name.lower()
-        if name == b"expect" and value.lower() == b"100-continue":
-            self.expect_100_continue = True
-        self.headers.append((name, value))
+        if self._in_head:
+            self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         """The head is whole: refuse it, or start to answer once the requests before it are."""
         version = self.parser.get_http_version()
-        check_head(self.headers, version=version)
+        told = check_head(self.headers, version=version)
         # What was read may have more in it than this head.
         if self._unread > HEAD_BYTES_MAX and head_bytes(self.headers) > HEAD_BYTES_MAX:
             raise headers_too_large()
         upgrade = self.parser.should_upgrade()
-        self._plain = upgrade and not super()._should_upgrade() and b"upgrade" in dict(self.headers)
+        self._plain = upgrade and not super()._should_upgrade() and b"upgrade" in told
         if self._plain:
             return
         busy = self._busy()
@@ -201,6 +196,10 @@ class SocketProtocol(HttpToolsProtocol):
         if upgrade and self._should_upgrade():
             self.scope = scope_of(self, url)
             return
+        # HTTP/1.0 knows it as little as it knows how to keep a connection.
+        self.expect_100_continue = (
+            version == "1.1" and told.get(b"expect", b"").lower() == b"100-continue"
+        )
         keep_alive = not upgrade and version == "1.1" and self.parser.should_keep_alive()
         path = self.root_path + url.path
         gateway = self._gateway_of(path)
@@ -208,7 +207,8 @@ class SocketProtocol(HttpToolsProtocol):
             self.scope = scope_of(self, url)
             self._enter(AsgiExchange(self, keep_alive=keep_alive))
         else:
-            self._enter(DirectExchange(self, gateway, path, keep_alive=keep_alive))
+            old = version == "1.0"
+            self._enter(DirectExchange(self, gateway, path, old=old, keep_alive=keep_alive))
 
     def on_body(self, body: bytes) -> None:
         self._unread = 0

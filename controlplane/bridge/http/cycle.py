@@ -21,7 +21,6 @@ class AsgiExchange(RequestResponseCycle):
     """uvicorn's own, which also closes as the connection does."""
 
     def __init__(self, connection: SocketProtocol, *, keep_alive: bool) -> None:
-        old = connection.scope["http_version"] == "1.0"
         super().__init__(
             scope=connection.scope,
             transport=Ending(connection.transport, connection.end),  # type: ignore[arg-type]
@@ -31,13 +30,12 @@ class AsgiExchange(RequestResponseCycle):
             access_log=connection.access_log,
             default_headers=connection.server_state.default_headers,
             message_event=asyncio.Event(),
-            # HTTP/1.0 knows neither of these two.
-            expect_100_continue=connection.expect_100_continue and not old,
+            expect_100_continue=connection.expect_100_continue,
             keep_alive=keep_alive,
             on_response=connection.on_response_complete,
         )
         self._connection = connection
-        self._unchunked = old
+        self._unchunked = connection.scope["http_version"] == "1.0"
 
     @property
     def held_bytes(self) -> int:

@@ -33,10 +33,15 @@ class DirectExchange:
     )  # fmt: skip
 
     def __init__(
-        self, connection: SocketProtocol, gateway: Answering, path: str, *, keep_alive: bool
+        self,
+        connection: SocketProtocol,
+        gateway: Answering,
+        path: str,
+        *,
+        old: bool,
+        keep_alive: bool,
     ) -> None:
-        parser = connection.parser
-        self.method = parser.get_method().decode("ascii")
+        self.method = connection.parser.get_method().decode("ascii")
         self.path = path
         self.headers = connection.headers
         self.peer = connection.client[0] if connection.client else ""
@@ -46,9 +51,9 @@ class DirectExchange:
         self.gone = self.whole = self.response_complete = False
         self._connection = connection
         self._gateway = gateway
-        # HTTP/1.0 knows neither chunks nor `100 Continue`.
-        self._old = parser.get_http_version() == "1.0"
-        self._expects = connection.expect_100_continue and not self._old
+        # HTTP/1.0 knows no chunks.
+        self._old = old
+        self._expects = connection.expect_100_continue
         self._early = self._started = False
         self._body = bytearray()
         self._waiting: asyncio.Future[None] | None = None

@@ -35,12 +35,11 @@ _VERSIONS = frozenset({"1.0", "1.1"})
 _SINGLE = frozenset(
     {b"authorization", b"content-encoding", b"content-type", b"idempotency-key", b"x-api-key"}
 )
-_LOOKED_AT = _SINGLE | {b"host", b"transfer-encoding"}
 _HOST = re.compile(rb"[\w.~%!$&'()*+,;=:\[\]-]*", re.ASCII)
 
 
-def check_head(headers: Headers, *, version: str) -> None:
-    """Return if a request may be read on; raises `Refusal` (400, 431, 501, 505).
+def check_head(headers: Headers, *, version: str) -> dict[bytes, bytes]:
+    """The headers by name, if a request may be read on; raises `Refusal` (400, 431, 501, 505).
 
     Names of headers are in lower case.
     """
@@ -49,23 +48,16 @@ def check_head(headers: Headers, *, version: str) -> None:
         raise Refusal(505, "unsupported_http_version", message, headers=NO_RETRY)
     if len(headers) > HEADERS_MAX:
         raise headers_too_large()
-    hosts = 0
-    seen: dict[bytes, bytes] = {}
-    for name, value in headers:
-        # Most are none of these.
-        if name not in _LOOKED_AT:
-            continue
-        if name == b"host":
-            hosts += 1
-            _check_host(value)
-        elif name == b"transfer-encoding":
-            _check_coding(value, version)
-        elif seen.setdefault(name, value) != value:
-            raise _ambiguous(name.decode(), "was sent twice with different values")
-    if hosts > 1:
-        raise _ambiguous("host", "was sent twice")
-    if not hosts and version == "1.1":
+    told = dict(headers)
+    if len(told) < len(headers):
+        _check_repeated(headers, version)
+    if b"transfer-encoding" in told:
+        _check_coding(told[b"transfer-encoding"], version)
+    if b"host" in told:
+        _check_host(told[b"host"])
+    elif version == "1.1":
         raise _bad_header("host", "The Host header is missing.")
+    return told
 
 
 class AskedUrl(NamedTuple):
@@ -167,6 +159,17 @@ def answer_bytes(refusal: Refusal) -> bytes:
     ]
     lines = [f"HTTP/1.1 {status.value} {status.phrase}", *(f"{n}: {v}" for n, v in headers)]
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
+
+
+def _check_repeated(headers: Headers, version: str) -> None:
+    seen: dict[bytes, bytes] = {}
+    for name, value in headers:
+        if name == b"transfer-encoding":
+            _check_coding(value, version)
+        elif name == b"host" and name in seen:
+            raise _ambiguous("host", "was sent twice")
+        elif seen.setdefault(name, value) != value and name in _SINGLE:
+            raise _ambiguous(name.decode(), "was sent twice with different values")
 
 
 def _check_host(value: bytes) -> None:
