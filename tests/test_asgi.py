@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from asgiref.sync import sync_to_async
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 from django.db import OperationalError, connections
 
 from controlplane import probes
@@ -197,6 +198,23 @@ async def test_a_gateway_adds_up_once_for_two_scrapes_and_never_for_strangers(
         both = await asyncio.gather(*(scrape(entrance, settings.METRICS_TOKEN) for _ in range(2)))
     assert (both[0], len(folds)) == (both[1], 1)
     assert "sluice_output_tokens_total{" in both[0][1]
+
+
+@pytest.mark.parametrize(
+    ("path", "its"),
+    [
+        ("/v1/models", True), ("/v1/", True), ("/v1", True), ("//V1/x/../models", True),
+        ("/v1/organization", True), ("/v1/organization/usage", False), ("/v10", False),
+        ("/", False), ("/healthz", False), ("/metrics", False), ("/api/v1/keys", False),
+    ],
+)  # fmt: skip
+async def test_the_gateway_s_paths_are_its_own_and_never_asgi_s(path: str, its: bool) -> None:
+    entrance = build("gateway")
+    assert (entrance.gateway_of(path) is not None) == its
+    assert build("web").gateway_of(path) is None
+    if its:
+        with pytest.raises(ImproperlyConfigured):
+            await get(entrance, path)
 
 
 @pytest.mark.parametrize(
