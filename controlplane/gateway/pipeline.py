@@ -18,6 +18,7 @@ from controlplane.gateway.app_state import AppState
 from controlplane.gateway.call import Call, ClientGone
 from controlplane.gateway.degraded import overloaded, reason_of, with_steps
 from controlplane.gateway.ending import end_refused, leave, price, resolve, settle
+from controlplane.gateway.http.exchange import Exchange
 from controlplane.gateway.nodes.measured.retries import pause_s
 from controlplane.gateway.nodes.stream import JobRejected, JobStream, NodeLost, SlowReader
 from controlplane.gateway.openai.shapes import ApiShape
@@ -44,7 +45,6 @@ from controlplane.gateway.results import (
 from controlplane.gateway.s1_admission.admit import admit, read_ask
 from controlplane.gateway.s1_admission.arrival import note_arrival
 from controlplane.gateway.s1_admission.authenticate import authenticate, check_scopes
-from controlplane.gateway.s1_admission.body import RequestBody
 from controlplane.gateway.s1_admission.claim import AnswerReplay, take_claim
 from controlplane.gateway.s2_balance.balance import balance
 from controlplane.gateway.s4_route.node import pick_node
@@ -54,7 +54,7 @@ from controlplane.gateway.s4_route.queue.room import find_room
 from controlplane.gateway.s5_infer.dispatch import NodeChanged
 from controlplane.gateway.s5_infer.helpers.confirmation import stop
 from controlplane.gateway.s5_infer.remote_spans import note_remote_spans
-from controlplane.gateway.s6_finish.write import wait_for_reader, write_out
+from controlplane.gateway.s6_finish.write import write_out
 from controlplane.gateway.task import Answer, RequestTask
 from controlplane.gateway.tracing import trace_of
 from controlplane.kernel.clock import monotonic_s
@@ -76,14 +76,12 @@ MS_PER_S = 1000
 log = logging.getLogger(__name__)
 
 
-async def serve(
-    call: Call, source: RequestBody, shape: ApiShape, state: AppState, out: Out
-) -> None:
+async def serve(call: Call, exchange: Exchange, shape: ApiShape, state: AppState, out: Out) -> None:
     """Answer one request on `out`; every failure becomes an answer too."""
     call.trace = trace_of(call, state.trace_ratio)
     run = Progress(call, state, Trail())
     try:
-        await _stages(run, source, shape, out)
+        await _stages(run, exchange, shape, out)
         run.delivered = True
     except AnswerReplay as replay:
         out.replay(replay.kept, run.trail)
@@ -100,8 +98,8 @@ async def serve(
         leave(run, started=out.started)
 
 
-async def _stages(run: Progress, source: RequestBody, shape: ApiShape, out: Out) -> None:
-    admitted, task = await _admit(run, source, shape)
+async def _stages(run: Progress, exchange: Exchange, shape: ApiShape, out: Out) -> None:
+    admitted, task = await _admit(run, exchange, shape)
     step, answer = await _walk(run, admitted, task, out)
     if run.call.gone:
         raise ClientGone
@@ -116,7 +114,7 @@ async def _stages(run: Progress, source: RequestBody, shape: ApiShape, out: Out)
 
 
 async def _admit(
-    run: Progress, source: RequestBody, shape: ApiShape
+    run: Progress, exchange: Exchange, shape: ApiShape
 ) -> tuple[Admitted, RequestTask]:
     """Stage 1: who asks, for what, within which limits, and is there money for it."""
     call, state, trail = run.call, run.state, run.trail
@@ -124,7 +122,7 @@ async def _admit(
         note_arrival(call, state.trusted_proxies)
         key = trail.key = authenticate(call, state.keys)
         check_scopes(call, key, shape.endpoint, state.places)
-        asked = trail.asked = await read_ask(call, source, shape.parse, state, key=key)
+        asked = trail.asked = await read_ask(call, exchange, shape.parse, state, key=key)
         trail.begin(asked.plan.steps[0])
         if asked.ticket is not None:
             run.claim = await take_claim(call, asked.ticket, state.claims)
@@ -288,7 +286,9 @@ async def _work(
                 _check_finishes(run, asked, outputs)
             data = await answer.take(outputs)
             if data:
-                await _send(run, data, out)
+                if run.claim is not None:
+                    run.claim.note(data)
+                await write_out(call, out, data, run.trail)
             began = call.spans.add(S6, began)
             if answer.ended:
                 return
@@ -332,11 +332,3 @@ def _check_finishes(run: Progress, asked: Asked, outputs: list[Output]) -> None:
     if field and "error" in failed and not (prompt and prompt.text):
         raise grammar_failed(field)
     raise NodeLost("the node gave it up")
-
-
-async def _send(run: Progress, data: bytes, out: Out) -> None:
-    if run.claim is not None:
-        run.claim.note(data)
-    write_out(run.call, out, data, run.trail)
-    if out.paused:
-        await wait_for_reader(run.call, out)

@@ -7,16 +7,16 @@ Requests that the application names as the gateway's go there directly, all othe
 
 import asyncio
 import socket
-from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from controlplane.bridge.http.cycle import AsgiExchange, scope_of
-from controlplane.bridge.http.direct import DirectExchange
 from controlplane.bridge.http.doors import REFUSED_MAX, Doors, same_socket
+from controlplane.bridge.http.ending import Ending
+from controlplane.bridge.http.exchanges import AsgiExchange, DirectExchange
 from controlplane.bridge.http.head import (
     HEAD_BYTES_MAX,
     HEAD_S_MAX,
@@ -38,7 +38,7 @@ from controlplane.bridge.http.head import (
     without_upgrade,
 )
 from controlplane.gateway.http.exchange import Answering
-from controlplane.gateway.refusal import Refusal, internal_error
+from controlplane.gateway.refusal import Refusal
 
 # How long a client may go on sending after it was answered early: closed at once, its own
 # unread bytes would make the kernel throw the answer away.
@@ -50,10 +50,6 @@ FLUSH_BYTES_MIN = 64 * 1024
 # The doors of this process; the entrance sets their bounds.
 DOORS = Doors()
 
-# Who answers a path directly, if anybody does: `gateway_of` of an application that offers it.
-Finding = Callable[[str], Answering | None]
-Answered = DirectExchange | AsgiExchange
-
 
 class SocketProtocol(HttpToolsProtocol):
     """Reads requests of one connection, within bounds; see the module."""
@@ -63,12 +59,11 @@ class SocketProtocol(HttpToolsProtocol):
     _head_timer: asyncio.TimerHandle | None = None
     _linger_timer: asyncio.TimerHandle | None = None
     _flush_timer: asyncio.TimerHandle | None = None
-    # Runs on for as long as the connection is used: to make one for each wait would cost time.
+    # One for many waits: to make and cancel one for each would cost time.
     _idle_timer: asyncio.TimerHandle | None = None
     _idle_since_s = 0.0
-    # The request that is being answered, or was last; those after it wait, and the latest of all.
-    _running: Answered | None = None
-    _latest: Answered | None = None
+    # The request that is being answered, or was last; those after it are in the pipeline.
+    _running: AsgiExchange | None = None
     # Bytes since the last head or piece of a body was complete.
     _unread = 0
     _in_head = True
@@ -81,8 +76,12 @@ class SocketProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._waiting: deque[Answered] = deque()
-        self._gateway_of: Finding = getattr(self.app, "gateway_of", lambda path: None)
+        self.ending = Ending(transport, self.end)
+        self.lingering = Ending(transport, self.linger)
+        # Who answers a path without ASGI, if anybody does.
+        self._gateway_of: Callable[[str], Answering | None] = getattr(
+            self.app, "gateway_of", lambda path: None
+        )
         self.own_socket = same_socket(transport)
         address = self.client[0] if self.client else ""
         self._place = DOORS.enter(address, len(self.connections) - 1)
@@ -99,10 +98,10 @@ class SocketProtocol(HttpToolsProtocol):
         for timer in (self._head_timer, self._linger_timer, self._flush_timer, self._idle_timer):
             if timer is not None:
                 timer.cancel()
-        for exchange in (self._running, *self._waiting):
+        for exchange in (self._running, *(waiting for waiting, _ in self.pipeline)):
             if exchange is not None and not exchange.response_complete:
                 exchange.leave()
-        self._waiting.clear()
+        self.pipeline.clear()
         super().connection_lost(exc)
 
     def eof_received(self) -> None:
@@ -125,11 +124,10 @@ class SocketProtocol(HttpToolsProtocol):
 
     def shutdown(self) -> None:
         """The server ends: so does the connection, after the answer in progress."""
-        latest = self._answering()
-        if latest is None:
+        if self._answering() is None:
             self.end()
         else:
-            latest.keep_alive = False
+            super().shutdown()
 
     def data_received(self, data: bytes) -> None:
         """Bytes have come: at most one read more than the bounds is ever kept."""
@@ -156,8 +154,7 @@ class SocketProtocol(HttpToolsProtocol):
             self._upgrade(rest)
 
     def on_message_begin(self) -> None:
-        self.url = b""
-        self.headers = []
+        super().on_message_begin()
         self._in_head = True
         self._unread = self._unread or 1
 
@@ -182,40 +179,36 @@ class SocketProtocol(HttpToolsProtocol):
         self._plain = upgrade and not super()._should_upgrade() and b"upgrade" in told
         if self._plain:
             return
-        busy = self._busy()
+        busy = self._answering() is not None
         if upgrade and (busy or has_body(self.headers)):
             raise upgrade_refused()
-        if busy and len(self._waiting) >= PIPELINED_MAX:
+        if busy and len(self.pipeline) >= PIPELINED_MAX:
             raise too_many_pipelined()
-        url = read_url(self.url)
+        self._locate(version)
         self._in_head = False
         self._unread = 0
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
         if upgrade and self._should_upgrade():
-            self.scope = scope_of(self, url)
             return
-        # HTTP/1.0 knows it as little as it knows how to keep a connection.
-        self.expect_100_continue = (
-            version == "1.1" and told.get(b"expect", b"").lower() == b"100-continue"
-        )
+        self.expect_100_continue = told.get(b"expect", b"").lower() == b"100-continue"
         keep_alive = not upgrade and version == "1.1" and self.parser.should_keep_alive()
-        path = self.root_path + url.path
-        gateway = self._gateway_of(path)
+        gateway = self._gateway_of(self.scope["path"])
         if gateway is None:
-            self.scope = scope_of(self, url)
-            self._enter(AsgiExchange(self, keep_alive=keep_alive))
+            exchange, app = AsgiExchange(self, keep_alive=keep_alive), self.app
         else:
-            old = version == "1.0"
-            self._enter(DirectExchange(self, gateway, path, old=old, keep_alive=keep_alive))
+            exchange = DirectExchange(self, gateway, keep_alive=keep_alive)
+            app = exchange.ask
+        self.cycle = exchange
+        self.pipeline.appendleft((exchange, app))
+        self._go_on()
+        self._bound_waiting()
 
     def on_body(self, body: bytes) -> None:
         self._unread = 0
-        latest = self._answering()
-        if latest is not None:
-            latest.feed(body)
-        if self._waiting:
+        super().on_body(body)
+        if self.pipeline:
             self._bound_waiting()
 
     def on_message_complete(self) -> None:
@@ -224,21 +217,19 @@ class SocketProtocol(HttpToolsProtocol):
             return
         self._unread = 0
         self._in_head = True
-        latest = self._answering()
-        if latest is not None:
-            latest.feed_end()
+        super().on_message_complete()
 
     def on_response_complete(self) -> None:
         """An answer is out: the next, the last, or a wait for another request."""
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
-        if self._last_words is not None and not self._waiting:
+        if self._last_words is not None and not self.pipeline:
             self._say(self._last_words)
             return
         self.flow.resume_reading()
         self._idle_since_s = self.loop.time()
-        if self._waiting:
+        if self.pipeline:
             self._go_on()
         elif self._idle_timer is None:
             self._time_idle(self.timeout_keep_alive)
@@ -263,46 +254,37 @@ class SocketProtocol(HttpToolsProtocol):
         """Drop what still comes: the answer is in progress before the request was whole."""
         self._deaf = True
 
-    def fail(self) -> None:
-        """Say that the application has failed, as the last answer of the connection."""
-        if not self.transport.is_closing():
-            self._say(answer_bytes(internal_error("internal_error", "Internal server error.")))
-
-    def run_asgi(self, exchange: AsgiExchange) -> None:
-        self._start_asgi_task(exchange, self.app)
-
-    def _answering(self) -> Answered | None:
+    def _answering(self) -> AsgiExchange | None:
         """The latest request, where it is not answered yet."""
-        latest = self._latest
+        latest: Any = self.cycle
         return None if latest is None or latest.response_complete else latest
 
-    def _busy(self) -> bool:
-        """Whether a request runs, or waits for its turn."""
-        running = self._running
-        return bool(self._waiting) or (running is not None and not running.response_complete)
-
-    def _enter(self, exchange: Answered) -> None:
-        """Answer a request in its turn, and none while the client reads no earlier answers."""
-        busy = self._busy() or self.flow.write_paused
-        self._latest = exchange
-        if busy:
-            self._waiting.append(exchange)
-            self._bound_waiting()
-        else:
-            self._running = exchange
-            exchange.start()
+    def _runs(self) -> bool:
+        return self._running is not None and not self._running.response_complete
 
     def _go_on(self) -> None:
-        """Begin with the next request that waits, if its turn has come."""
-        running = self._running is not None and not self._running.response_complete
-        if self._waiting and not running and not self.flow.write_paused:
-            self._running = self._waiting.popleft()
-            self._running.start()
+        """Begin with the next request, unless one runs or the client has still to read."""
+        if self.pipeline and not self._runs() and not self.flow.write_paused:
+            exchange, app = self.pipeline.pop()
+            self._running = exchange  # type: ignore[assignment]
+            self._start_asgi_task(exchange, app)
 
     def _bound_waiting(self) -> None:
         """Read on only while little waits: who does not read cannot see the client leave."""
-        if sum([each.held_bytes for each in self._waiting]) > HIGH_WATER_LIMIT:
+        kept = 0
+        for each, _ in self.pipeline:
+            kept += head_bytes(list(each.scope["headers"])) + len(each.body)
+        if kept > HIGH_WATER_LIMIT:
             self.flow.pause_reading()
+
+    def _locate(self, version: str) -> None:
+        """Method and path into the scope; raises httptools' or a decoding error."""
+        path, raw_path, query = read_url(self.url)
+        self.scope["method"] = self.parser.get_method().decode("ascii")
+        self.scope["http_version"] = version
+        self.scope["path"] = self.root_path + path
+        self.scope["raw_path"] = self.root_path.encode("ascii") + raw_path
+        self.scope["query_string"] = query
 
     def _should_upgrade(self) -> bool:
         """Only to a WebSocket by a whole handshake; any other request is answered as it is."""
@@ -379,15 +361,15 @@ class SocketProtocol(HttpToolsProtocol):
         """Answer with a refusal when earlier requests are answered, and end the connection."""
         self._deaf = True
         self._last_words = answer_bytes(refusal)
-        # The body of the last request is broken, unless a head is.
-        broken = None if self._in_head else self._answering()
-        if broken is None:
-            pass
-        elif broken is self._running:
-            broken.leave()
-        else:
-            self._waiting.pop()
-        if broken is self._running or not self._busy():
+        latest = None if self._in_head else self._answering()
+        if latest is not None and latest is self._running:
+            # Its body is broken.
+            latest.leave()
+            self._say(self._last_words)
+            return
+        if latest is not None:
+            self.pipeline.popleft()
+        if not (self.pipeline or self._runs()):
             self._say(self._last_words)
 
     def _say(self, data: bytes) -> None:

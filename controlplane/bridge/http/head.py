@@ -8,7 +8,6 @@ import re
 from base64 import b64decode
 from functools import lru_cache
 from http import HTTPStatus
-from typing import NamedTuple
 from urllib.parse import unquote
 
 import httptools
@@ -60,21 +59,13 @@ def check_head(headers: Headers, *, version: str) -> dict[bytes, bytes]:
     return told
 
 
-class AskedUrl(NamedTuple):
-    """What is asked for: the path, the path as it was sent, and the query."""
-
-    path: str
-    raw_path: bytes
-    query: bytes
-
-
 @lru_cache(URLS_KEPT)
-def read_url(url: bytes) -> AskedUrl:
-    """Raises httptools' or a decoding error."""
+def read_url(url: bytes) -> tuple[str, bytes, bytes]:
+    """Path, the same as it was sent, and query; raises httptools' or a decoding error."""
     parts = httptools.parse_url(url)
     raw_path = parts.path or b"/"
     path = raw_path.decode("ascii")
-    return AskedUrl(unquote(path) if "%" in path else path, raw_path, parts.query or b"")
+    return unquote(path) if "%" in path else path, raw_path, parts.query or b""
 
 
 def head_bytes(headers: Headers) -> int:

@@ -67,7 +67,7 @@ class GatewayApp:
         """Answer one request."""
         call = Call(exchange.headers, peer=exchange.peer, round_trip=exchange.round_trip)
         call.deadline_s = self.state.request_deadline_s
-        call.gone = exchange.gone
+        call.gone = exchange.disconnected
         exchange.on_gone = call.client_left
         out = HttpOut(call, exchange, self.state)
         self.serving += 1
@@ -172,13 +172,13 @@ class HttpOut:
     def event(self, data: bytes, trail: Trail) -> None:
         """Send events, with status and headers before the first."""
         if self.started:
-            self._exchange.send(data)
+            self._exchange.write(data)
         else:
             self._begin(data, trail)
 
     def end(self, data: bytes, trail: Trail) -> None:
         if self.started:
-            self._exchange.send(data, last=True)
+            self._exchange.write(data, last=True)
         elif trail.admitted is not None and trail.admitted.asked.ask.stream:
             self._begin(data, trail, last=True)
         else:
@@ -198,7 +198,7 @@ class HttpOut:
     def send_refusal(self, refusal: Refusal, lines: Lines) -> None:
         """The same before anything is known of the request."""
         if self.started:
-            self._exchange.send(error_event(refusal.body), last=True)
+            self._exchange.write(error_event(refusal.body), last=True)
             return
         named = {line.partition(":")[0] for line in lines}
         lines += [f"{name}: {value}" for name, value in refusal.headers if name not in named]

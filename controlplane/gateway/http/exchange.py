@@ -7,10 +7,12 @@ from controlplane.gateway.round_trip import RoundTrip
 
 
 class Exchange(Protocol):
-    """What is sent goes out at once, in one write; nothing does once the client has gone.
+    """What is sent goes out at once, in one write; nothing does once the client has left.
 
-    Names of `headers` are in lower case; `path` is without its query. `lines` of an answer are
-    `name: value`. A connection whose `keep_alive` is off ends with this answer, and says so.
+    `path` is without its query; names of `headers` are in lower case. `more_body`: some of it is
+    still to come. `disconnected`: the client left before its answer was complete; `on_gone` is
+    called as it does so. A connection that is not to `keep_alive` ends with this answer. `lines` of
+    an answer are `name: value`.
     """
 
     method: str
@@ -18,23 +20,16 @@ class Exchange(Protocol):
     headers: list[tuple[bytes, bytes]]
     peer: str
     round_trip: RoundTrip
-    keep_alive: bool
-    # Called when the client leaves before its answer is complete; never where it had left before.
+    more_body: bool
+    disconnected: bool
     on_gone: Callable[[], None] | None
-
-    @property
-    def gone(self) -> bool:
-        """Whether the client left before its answer was complete."""
-
-    @property
-    def whole(self) -> bool:
-        """Whether all of the body is here, or taken."""
+    keep_alive: bool
 
     def take(self) -> bytes:
         """What of the body is here and was not taken yet."""
 
-    async def more(self) -> None:
-        """Wait until more of the body is here, or all, or the client has gone."""
+    async def more(self) -> bytes:
+        """The same once more is here, or all; nothing where the client leaves instead."""
 
     def answer(self, status: int, lines: list[str], body: bytes) -> None:
         """Send a whole answer, whose length is among `lines`."""
@@ -42,7 +37,7 @@ class Exchange(Protocol):
     def begin(self, status: int, lines: list[str], data: bytes, *, last: bool = False) -> None:
         """Send the head of a stream and its first bytes."""
 
-    def send(self, data: bytes, *, last: bool = False) -> None:
+    def write(self, data: bytes, *, last: bool = False) -> None:
         """Send more of a stream, and its end behind the last."""
 
     @property
@@ -50,7 +45,7 @@ class Exchange(Protocol):
         """Whether so much waits for the client that nothing is to be sent before `drained`."""
 
     async def drained(self) -> None:
-        """Wait until the client has read enough, or has gone."""
+        """Wait until the client has read enough, or has left."""
 
 
 class Answering(Protocol):

@@ -5,10 +5,11 @@ from typing import Protocol
 
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
+from controlplane.gateway.http.exchange import Exchange
 from controlplane.gateway.ports import Keys, Ledger, Limiter, Standings
 from controlplane.gateway.refusal import BAD_REQUEST, Refusal
 from controlplane.gateway.results import Admitted, Asked
-from controlplane.gateway.s1_admission.body import LimitsCheck, RequestBody, read_body
+from controlplane.gateway.s1_admission.body import LimitsCheck, read_body
 from controlplane.gateway.s1_admission.claim import make_ticket
 from controlplane.gateway.s1_admission.helpers.offload import Offload, is_large
 from controlplane.gateway.s1_admission.hold import (
@@ -53,14 +54,14 @@ class AdmitPorts(Protocol):
 
 
 async def read_ask(
-    call: Call, source: RequestBody, parse: Parse, state: ReadPorts, *, key: KeyRecord
+    call: Call, exchange: Exchange, parse: Parse, state: ReadPorts, *, key: KeyRecord
 ) -> Asked:
     """Body and schema; raises `Refusal`."""
     snapshot = state.keys.snapshot()
     portion = state.bodies.portion(key.organization)
     try:
         check = LimitsCheck(partial(check_requests, key, state.limiter))
-        body = await read_body(call, source, portion, check)
+        body = await read_body(call, exchange, portion, check)
         if is_large(body):
             await check()
             ask = await _read_large(call, body, parse, state, key)

@@ -1,10 +1,10 @@
 """Read the request body within its bounds of size and time."""
 
 from collections.abc import Awaitable, Callable
-from typing import Protocol
 
 from controlplane.gateway.bounds import within
 from controlplane.gateway.call import Call, ClientGone
+from controlplane.gateway.http.exchange import Exchange
 from controlplane.gateway.refusal import NO_RETRY, Refusal, bad_field, over_share, unavailable
 from controlplane.kernel.bytes_budget import BytesBudget, Portion
 from controlplane.kernel.spans import INDEX
@@ -17,20 +17,6 @@ TYPE_CHARS_MAX = 100
 BODIES_BYTES_MAX = 256 * 1024 * 1024
 SMALL_BYTES = 256 * 1024
 RETRY_S = 1
-
-
-class RequestBody(Protocol):
-    """As in `http/exchange.py`."""
-
-    @property
-    def whole(self) -> bool:
-        """Whether all of it is here, or taken."""
-
-    def take(self) -> bytes:
-        """What is here and was not taken yet."""
-
-    async def more(self) -> None:
-        """Wait until more is here, or all, or the client has gone."""
 
 
 class LimitsCheck:
@@ -53,7 +39,7 @@ def bodies_budget() -> BytesBudget:
 
 
 async def read_body(
-    call: Call, source: RequestBody, portion: Portion, check_limits: LimitsCheck
+    call: Call, exchange: Exchange, portion: Portion, check_limits: LimitsCheck
 ) -> bytes:
     """The whole body; raises `Refusal` (400, 408, 413, 415, 429, 503) or `ClientGone`.
 
@@ -65,10 +51,10 @@ async def read_body(
         _check_type(call.header(b"content-type"))
         _check_encoding(call.header(b"content-encoding"))
         told = _told_length(call.header(b"content-length"))
-        if source.whole and told <= SMALL_BYTES and not call.gone:
+        if not exchange.more_body and told <= SMALL_BYTES and not call.gone:
             # As most are: here by now, so that nothing is to be waited for.
-            return _take(source, portion)
-        return await within(BODY_READ_S_MAX, _collect(call, source, portion, check_limits, told))
+            return _counted(exchange.take(), portion)
+        return await within(BODY_READ_S_MAX, _collect(call, exchange, portion, check_limits, told))
     except TimeoutError as error:
         message = f"The body did not arrive within {BODY_READ_S_MAX:.0f} s."
         raise Refusal(408, "request_timeout", message) from error
@@ -77,22 +63,21 @@ async def read_body(
 
 
 async def _collect(
-    call: Call, source: RequestBody, portion: Portion, check_limits: LimitsCheck, told: int
+    call: Call, exchange: Exchange, portion: Portion, check_limits: LimitsCheck, told: int
 ) -> bytes:
     parts: list[bytes] = []
     while True:
         if max(told, portion.size) > SMALL_BYTES:
             await check_limits()
-        await source.more()
+        part = await exchange.more()
         if call.gone:
             raise ClientGone
-        parts.append(_take(source, portion))
-        if source.whole:
+        parts.append(_counted(part, portion))
+        if not exchange.more_body:
             return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _take(source: RequestBody, portion: Portion) -> bytes:
-    part = source.take()
+def _counted(part: bytes, portion: Portion) -> bytes:
     fits = portion.grow(len(part))
     if portion.size > BODY_BYTES_MAX:
         raise too_large()

@@ -9,26 +9,22 @@ WRITE = INDEX["s6_finish.write"]
 
 
 class EventOut(Protocol):
-    """As in `out.py`."""
+    """Of `out.py` what events need."""
 
-    def event(self, data: bytes, trail: Any) -> None:
-        """Send events."""
+    def event(self, data: bytes, trail: Any) -> None: ...
 
-    async def drained(self) -> None:
-        """Wait until the client has read enough."""
+    @property
+    def paused(self) -> bool: ...
 
-
-def write_out(call: Call, out: EventOut, data: bytes, trail: object) -> None:
-    """Send events, at once."""
-    began = call.spans.clock()
-    out.event(data, trail)
-    call.spans.add(WRITE, began)
+    async def drained(self) -> None: ...
 
 
-async def wait_for_reader(call: Call, out: EventOut) -> None:
-    """Wait while the client is behind; a bound in time ends it where it stalls."""
+async def write_out(call: Call, out: EventOut, data: bytes, trail: object) -> None:
+    """Send events, and wait where the client is behind; a bound in time ends it where it stalls."""
     began = call.spans.clock()
     try:
-        await out.drained()
+        out.event(data, trail)
+        if out.paused:
+            await out.drained()
     finally:
         call.spans.add(WRITE, began)

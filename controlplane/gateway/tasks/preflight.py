@@ -11,6 +11,7 @@ from controlplane.gateway.after.waste import look_of
 from controlplane.gateway.app_state import AppState
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
+from controlplane.gateway.http.exchange import Exchange
 from controlplane.gateway.openai.shapes import ApiShape
 from controlplane.gateway.plan import PlannedStep
 from controlplane.gateway.ports import KeyStanding, LedgerAway, Room
@@ -18,7 +19,6 @@ from controlplane.gateway.refusal import UNAVAILABLE, Refusal, over_budget
 from controlplane.gateway.results import Asked, Prepared
 from controlplane.gateway.s1_admission.admit import read_ask
 from controlplane.gateway.s1_admission.authenticate import authenticate, check_scopes
-from controlplane.gateway.s1_admission.body import RequestBody
 from controlplane.gateway.s1_admission.hold import bound_nano, ledger_away, prompt_bound
 from controlplane.gateway.s1_admission.limits import estimate_tokens
 from controlplane.gateway.s2_balance.balance import balance
@@ -74,12 +74,12 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[WasteFinding, ...]
 
 
-async def preflight(call: Call, source: RequestBody, shape: ApiShape, state: AppState) -> Forecast:
+async def preflight(call: Call, exchange: Exchange, shape: ApiShape, state: AppState) -> Forecast:
     """Look ahead; raises `Refusal` for a body that no request could have, and for a bad key."""
     key = authenticate(call, state.keys)
     check_scopes(call, key, shape.endpoint, state.places)
     # Before its turn: a body that comes slowly must not take everybody's.
-    asked = await read_ask(call, source, shape.parse, state, key=key)
+    asked = await read_ask(call, exchange, shape.parse, state, key=key)
     with state.preflights.turn(key.id):
         way, refusals = await _way(call, asked, shape.task(call, asked, state), state)
         try:

@@ -57,15 +57,14 @@ class DirectEcho(Echo):
         self.seen.append(path)
         body = b""
         while path != "/early":
-            await exchange.more()
-            if exchange.gone:
+            body += await exchange.more()
+            if exchange.disconnected:
                 return
-            body += exchange.take()
-            if exchange.whole:
+            if not exchange.more_body:
                 break
         first, second = await self._told(path, body, len(exchange.headers))
         exchange.begin(200, [JSON], first)
-        exchange.send(second, last=True)
+        exchange.write(second, last=True)
 
 
 class Generation:

@@ -1,0 +1,155 @@
+"""Requests on their connection: for an ASGI application, and for the gateway without ASGI."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
+
+from controlplane.bridge.http.head import answer_bytes
+from controlplane.gateway.http.exchange import Answering
+from controlplane.gateway.refusal import internal_error
+from controlplane.gateway.round_trip import RoundTrip
+
+if TYPE_CHECKING:
+    from controlplane.bridge.http.connection import SocketProtocol
+
+# Bytes that may be in a line: all but control characters, tabs aside.
+FINE = bytes(each for each in range(256) if each >= 0x20 and each != 0x7F) + b"\t"
+CLOSE, CHUNKED = "connection: close", "transfer-encoding: chunked"
+LAST_CHUNK = b"0\r\n\r\n"
+
+
+class AsgiExchange(RequestResponseCycle):
+    """uvicorn's own, which ends as its connection does."""
+
+    def __init__(self, protocol: SocketProtocol, *, keep_alive: bool) -> None:
+        old = protocol.scope["http_version"] == "1.0"
+        super().__init__(
+            scope=protocol.scope,
+            transport=protocol.ending,  # type: ignore[arg-type]
+            flow=protocol.flow,
+            logger=protocol.logger,
+            access_logger=protocol.access_logger,
+            access_log=protocol.access_log,
+            default_headers=protocol.server_state.default_headers,
+            message_event=asyncio.Event(),
+            # HTTP/1.0 knows neither of these two.
+            expect_100_continue=protocol.expect_100_continue and not old,
+            keep_alive=keep_alive,
+            on_response=protocol.on_response_complete,
+        )
+        self._protocol = protocol
+        self._unchunked = old
+
+    def leave(self) -> None:
+        """The client has gone."""
+        self.disconnected = True
+        self.message_event.set()
+
+    def send(self, message: Any) -> Awaitable[None]:  # type: ignore[override]
+        if not self.response_started:
+            self._begin()
+        elif self._unchunked:
+            # Closing ends the body, so that no length is owed.
+            self.expected_content_length = len(message.get("body", b""))
+        return super().send(message)
+
+    async def send_500_response(self) -> None:
+        """The application has failed before it answered."""
+        refusal = internal_error("internal_error", "Internal server error.")
+        self.response_started = self.response_complete = True
+        if not self.transport.is_closing():
+            self.transport.write(answer_bytes(refusal))
+            self._protocol.linger()
+
+    def _begin(self) -> None:
+        if self._unchunked:
+            self.chunked_encoding = False
+        if self.more_body:
+            self.keep_alive = False
+            self.transport = self._protocol.lingering  # type: ignore[assignment]
+            self._protocol.hear_no_more()
+
+
+class DirectExchange(AsgiExchange):
+    """The `Exchange` of `controlplane/gateway/http/exchange.py`, run by uvicorn as others are."""
+
+    def __init__(self, protocol: SocketProtocol, gateway: Answering, *, keep_alive: bool) -> None:
+        super().__init__(protocol, keep_alive=keep_alive)
+        self.method = self.scope["method"]
+        self.path = self.scope["path"]
+        self.headers = protocol.headers
+        self.peer = protocol.client[0] if protocol.client else ""
+        self.round_trip = RoundTrip(protocol.own_socket)
+        self.on_gone: Callable[[], None] | None = None
+        self._gateway = gateway
+
+    def ask(self, *_: Any) -> Awaitable[None]:
+        """The application, as which this is run."""
+        return self._gateway.answer(self)
+
+    def leave(self) -> None:
+        super().leave()
+        if self.on_gone is not None:
+            self.on_gone()
+
+    def take(self) -> bytes:
+        data = bytes(self.body)
+        self.body.clear()
+        return data
+
+    async def more(self) -> bytes:
+        message = await self.receive()
+        return message.get("body", b"")
+
+    @property
+    def paused(self) -> bool:
+        return self.flow.write_paused and not self.disconnected
+
+    async def drained(self) -> None:
+        await self.flow.drain()
+
+    def answer(self, status: int, lines: list[str], body: bytes) -> None:
+        head = self._head(status, lines)
+        self._write(head if self.method == "HEAD" else head + body, last=True)
+
+    def begin(self, status: int, lines: list[str], data: bytes, *, last: bool = False) -> None:
+        head = self._head(status, lines, () if self._unchunked else (CHUNKED,))
+        self._write(head + self._framed(data, last=last), last=last)
+
+    def write(self, data: bytes, *, last: bool = False) -> None:
+        self._write(self._framed(data, last=last), last=last)
+
+    def _head(self, status: int, lines: list[str], framing: tuple[str, ...] = ()) -> bytes:
+        """Raises ValueError for a line with a control character, which could end the line."""
+        self._begin()
+        told = [*lines, *framing] if self.keep_alive else [*lines, CLOSE, *framing]
+        text = "\r\n".join(told).encode()
+        if text.translate(None, FINE) != b"\r\n" * (len(told) - 1):
+            raise ValueError("a header has a control character")
+        self.response_started = True
+        common = [b"%b: %b\r\n" % header for header in self.default_headers]
+        return b"".join((STATUS_LINE[status], *common, text, b"\r\n\r\n"))
+
+    def _framed(self, data: bytes, *, last: bool) -> bytes:
+        if self._unchunked:
+            return data
+        chunk = b"%x\r\n%b\r\n" % (len(data), data) if data else b""
+        return chunk + LAST_CHUNK if last else chunk
+
+    def _write(self, data: bytes, *, last: bool) -> None:
+        if self.disconnected:
+            return
+        if self.response_complete:
+            raise RuntimeError("the answer is complete")
+        self.transport.write(data)
+        if last:
+            self.response_complete = True
+            # What the request had is free, though the connection knows its last exchange.
+            self.on_gone = None
+            if not self.keep_alive:
+                self.transport.close()
+            self.on_response()
