@@ -8,6 +8,7 @@ Requests that the application names as the gateway's go there directly, all othe
 import asyncio
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import httptools
@@ -98,7 +99,8 @@ class SocketProtocol(HttpToolsProtocol):
         for timer in (self._head_timer, self._linger_timer, self._flush_timer, self._idle_timer):
             if timer is not None:
                 timer.cancel()
-        for exchange in (self._running, *(waiting for waiting, _ in self.pipeline)):
+        waiting: list[Any] = [exchange for exchange, _ in self.pipeline]
+        for exchange in (self._running, *waiting):
             if exchange is not None and not exchange.response_complete:
                 exchange.leave()
         self.pipeline.clear()
@@ -154,7 +156,8 @@ class SocketProtocol(HttpToolsProtocol):
             self._upgrade(rest)
 
     def on_message_begin(self) -> None:
-        super().on_message_begin()
+        self.url = b""
+        self.headers = []
         self._in_head = True
         self._unread = self._unread or 1
 
@@ -184,26 +187,33 @@ class SocketProtocol(HttpToolsProtocol):
             raise upgrade_refused()
         if busy and len(self.pipeline) >= PIPELINED_MAX:
             raise too_many_pipelined()
-        self._locate(version)
+        url = read_url(self.url)
         self._in_head = False
         self._unread = 0
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
-        if upgrade and self._should_upgrade():
+        path, spoken = self.root_path + url[0], upgrade and self._should_upgrade()
+        gateway = None if spoken else self._gateway_of(path)
+        if gateway is None:
+            self._set_scope(version, path, url)
+        if spoken:
             return
-        self.expect_100_continue = told.get(b"expect", b"").lower() == b"100-continue"
+        # HTTP/1.0 knows neither of these two.
+        self.expect_100_continue = (
+            version == "1.1" and told.get(b"expect", b"").lower() == b"100-continue"
+        )
         keep_alive = not upgrade and version == "1.1" and self.parser.should_keep_alive()
-        gateway = self._gateway_of(self.scope["path"])
         if gateway is None:
             exchange, app = AsgiExchange(self, keep_alive=keep_alive), self.app
         else:
-            exchange = DirectExchange(self, gateway, keep_alive=keep_alive)
-            app = exchange.ask
+            exchange = DirectExchange(self, path, old=version == "1.0", keep_alive=keep_alive)
+            app = partial(exchange.run, gateway)
         self.cycle = exchange
         self.pipeline.appendleft((exchange, app))
         self._go_on()
-        self._bound_waiting()
+        if self.pipeline:
+            self._bound_waiting()
 
     def on_body(self, body: bytes) -> None:
         self._unread = 0
@@ -272,19 +282,23 @@ class SocketProtocol(HttpToolsProtocol):
     def _bound_waiting(self) -> None:
         """Read on only while little waits: who does not read cannot see the client leave."""
         kept = 0
+        each: Any
         for each, _ in self.pipeline:
-            kept += head_bytes(list(each.scope["headers"])) + len(each.body)
+            kept += head_bytes(each.headers) + len(each.body)
         if kept > HIGH_WATER_LIMIT:
             self.flow.pause_reading()
 
-    def _locate(self, version: str) -> None:
-        """Method and path into the scope; raises httptools' or a decoding error."""
-        path, raw_path, query = read_url(self.url)
+    def _set_scope(self, version: str, path: str, url: tuple[str, bytes, bytes]) -> None:
+        """uvicorn's scope of this request; the gateway's have none, since nobody reads it."""
+        kept = self.url, self.headers
+        super().on_message_begin()
+        self.url, self.headers = kept
+        self.scope["headers"] = self.headers
         self.scope["method"] = self.parser.get_method().decode("ascii")
         self.scope["http_version"] = version
-        self.scope["path"] = self.root_path + path
-        self.scope["raw_path"] = self.root_path.encode("ascii") + raw_path
-        self.scope["query_string"] = query
+        self.scope["path"] = path
+        self.scope["raw_path"] = self.root_path.encode("ascii") + url[1]
+        self.scope["query_string"] = url[2]
 
     def _should_upgrade(self) -> bool:
         """Only to a WebSocket by a whole handshake; any other request is answered as it is."""

@@ -26,7 +26,6 @@ class AsgiExchange(RequestResponseCycle):
     """uvicorn's own, which ends as its connection does."""
 
     def __init__(self, protocol: SocketProtocol, *, keep_alive: bool) -> None:
-        old = protocol.scope["http_version"] == "1.0"
         super().__init__(
             scope=protocol.scope,
             transport=protocol.ending,  # type: ignore[arg-type]
@@ -36,13 +35,13 @@ class AsgiExchange(RequestResponseCycle):
             access_log=protocol.access_log,
             default_headers=protocol.server_state.default_headers,
             message_event=asyncio.Event(),
-            # HTTP/1.0 knows neither of these two.
-            expect_100_continue=protocol.expect_100_continue and not old,
+            expect_100_continue=protocol.expect_100_continue,
             keep_alive=keep_alive,
             on_response=protocol.on_response_complete,
         )
+        self.headers = protocol.headers
         self._protocol = protocol
-        self._unchunked = old
+        self._unchunked = protocol.scope["http_version"] == "1.0"
 
     def leave(self) -> None:
         """The client has gone."""
@@ -77,19 +76,33 @@ class AsgiExchange(RequestResponseCycle):
 class DirectExchange(AsgiExchange):
     """The `Exchange` of `controlplane/gateway/http/exchange.py`, run by uvicorn as others are."""
 
-    def __init__(self, protocol: SocketProtocol, gateway: Answering, *, keep_alive: bool) -> None:
-        super().__init__(protocol, keep_alive=keep_alive)
-        self.method = self.scope["method"]
-        self.path = self.scope["path"]
+    scope: Any = None
+    more_body = True
+    disconnected = response_started = response_complete = False
+    on_gone: Callable[[], None] | None = None
+
+    def __init__(self, protocol: SocketProtocol, path: str, *, old: bool, keep_alive: bool) -> None:
+        # Of what `super` sets only that which is used here: there is one for each request.
+        self.transport = protocol.ending  # type: ignore[assignment]
+        self.flow = protocol.flow
+        self.logger = protocol.logger
+        self.default_headers = protocol.server_state.default_headers
+        self.message_event = asyncio.Event()
+        self.on_response = protocol.on_response_complete
+        self.waiting_for_100_continue = protocol.expect_100_continue
+        self.keep_alive = keep_alive
+        self.body = bytearray()
+        self.method = protocol.parser.get_method().decode("ascii")
+        self.path = path
         self.headers = protocol.headers
         self.peer = protocol.client[0] if protocol.client else ""
         self.round_trip = RoundTrip(protocol.own_socket)
-        self.on_gone: Callable[[], None] | None = None
-        self._gateway = gateway
+        self._protocol = protocol
+        self._unchunked = old
 
-    def ask(self, *_: Any) -> Awaitable[None]:
-        """The application, as which this is run."""
-        return self._gateway.answer(self)
+    def run(self, gateway: Answering, *_: Any) -> Awaitable[None]:
+        """As an application of uvicorn's."""
+        return gateway.answer(self)
 
     def leave(self) -> None:
         super().leave()
@@ -102,8 +115,9 @@ class DirectExchange(AsgiExchange):
         return data
 
     async def more(self) -> bytes:
-        message = await self.receive()
-        return message.get("body", b"")
+        message: Any = await self.receive()
+        found: bytes = message.get("body", b"")
+        return found
 
     @property
     def paused(self) -> bool:
