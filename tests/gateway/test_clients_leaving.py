@@ -106,7 +106,7 @@ async def test_a_request_that_is_cut_off_with_its_gateway_costs_nothing_before_i
     async with hand_node(under_test, bare.model) as node:
         with raw_post(under_test.port, STREAM):
             job = await node.job()
-            (serving,) = [task for task in asyncio.all_tasks() if "GatewayApp.answer" in repr(task)]
+            (serving,) = [task for task in asyncio.all_tasks() if "Cycle.run_asgi" in repr(task)]
             serving.cancel()
             await until(lambda: node.cancelled == [job.request])
             await node.answer(job, finish="cancelled", prefilled=4)

@@ -149,8 +149,8 @@ async def test_cancelled_task_still_resolves_its_hold(bare: Serving, state: str)
 
 
 def serving_tasks() -> list[asyncio.Task[Any]]:
-    """Tasks in which the gateway serves a request."""
-    return [task for task in asyncio.all_tasks() if "GatewayApp.answer" in repr(task.get_coro())]
+    """Tasks in which uvicorn serves a request."""
+    return [task for task in asyncio.all_tasks() if "run_asgi" in repr(task.get_coro())]
 
 
 async def test_bug_in_a_stage_is_an_answer_and_a_released_hold(

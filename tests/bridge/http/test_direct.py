@@ -31,7 +31,7 @@ class Wire(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
         self.written: list[bytes] = []
-        self.closed = self.reading_paused = self.full = False
+        self.closed = self.full = self._reading_paused = False
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         assert isinstance(protocol, SocketProtocol)
@@ -54,11 +54,14 @@ class Wire(asyncio.Transport):
     def get_write_buffer_size(self) -> int:
         return 0
 
+    def is_reading(self) -> bool:
+        return not self._reading_paused
+
     def pause_reading(self) -> None:
-        self.reading_paused = True
+        self._reading_paused = True
 
     def resume_reading(self) -> None:
-        self.reading_paused = False
+        self._reading_paused = False
 
 
 class App:
@@ -271,13 +274,13 @@ async def test_a_client_that_reads_nothing_is_answered_no_more() -> None:
     assert len(wire.written) == 8
     protocol.pause_writing()
     for _ in range(1_000):
-        if not wire.reading_paused:
+        if wire.is_reading():
             protocol.data_received(GET[:-2] + b"x: " + b"a" * 9_000 + b"\r\n\r\n")
     await turns()
-    assert wire.reading_paused and len(wire.written) == 8
+    assert not wire.is_reading() and len(wire.written) == 8
     protocol.resume_writing()
     await turns(60)
-    assert not wire.reading_paused
+    assert wire.is_reading()
     protocol.connection_lost(None)
 
 
