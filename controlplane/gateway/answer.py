@@ -50,6 +50,9 @@ class Writer(Protocol):
     def chunk(self, pieces: list[Piece]) -> bytes:
         """Server-sent events for the pieces."""
 
+    def next_chunk(self, choice: int, text: str) -> bytes:
+        """That of a choice which goes on, behind its first: text without logprobs."""
+
     def last_chunk(self, charge: Charge) -> bytes:
         """Usage where asked for, and the end mark; sent after the charge is committed."""
 

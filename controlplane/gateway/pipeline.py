@@ -54,7 +54,7 @@ from controlplane.gateway.s4_route.queue.room import find_room
 from controlplane.gateway.s5_infer.dispatch import NodeChanged
 from controlplane.gateway.s5_infer.helpers.confirmation import stop
 from controlplane.gateway.s5_infer.remote_spans import note_remote_spans
-from controlplane.gateway.s6_finish.write import write_out
+from controlplane.gateway.s6_finish.write import WRITE, write_out
 from controlplane.gateway.task import Answer, RequestTask
 from controlplane.gateway.tracing import trace_of
 from controlplane.kernel.clock import monotonic_s
@@ -273,15 +273,15 @@ async def _work(
     run: Progress, asked: Asked, answer: Answer, placement: Placement, out: Out
 ) -> None:
     """Stages 5 and 6 on one node, batch by batch."""
-    call = run.call
-    began = call.spans.clock()
+    call, passing = run.call, Passing(run, answer, out)
     dispatched_us = call.elapsed_us()
     stream = run.stream = answer.dispatch(placement)
     run.node = placement.link
     timers = _timers(call, asked, placement, stream)
+    sink = None if answer.waits else passing.take
     try:
-        while outputs := await stream.batch():
-            began = call.spans.add(S5, began)
+        while outputs := await stream.batch(sink):
+            passing.comes()
             if not stream.cancelled:
                 _check_finishes(run, asked, outputs)
             data = await answer.take(outputs)
@@ -289,10 +289,10 @@ async def _work(
                 if run.claim is not None:
                     run.claim.note(data)
                 await write_out(call, out, data, run.trail)
-            began = call.spans.add(S6, began)
+            passing.gone()
             if answer.ended:
                 return
-        call.spans.add(S5, began)
+        passing.comes()
         if stream.cancelled and not call.gone:
             raise timed_out(call.deadline_s)
     finally:
@@ -302,6 +302,47 @@ async def _work(
         # A no-op where the job has ended; else nobody wants the rest.
         stream.cancel()
         note_remote_spans(call, stream, dispatched_us=dispatched_us)
+
+
+class Passing:
+    """Outputs of one job on their way through stages 5 and 6, and the time that both took."""
+
+    __slots__ = ("_answer", "_began_ns", "_out", "_run")
+
+    def __init__(self, run: Progress, answer: Answer, out: Out) -> None:
+        self._run = run
+        self._answer = answer
+        self._out = out
+        self._began_ns = run.call.spans.clock()
+
+    def comes(self) -> None:
+        """Outputs have come."""
+        self._began_ns = self._run.call.spans.add(S5, self._began_ns)
+
+    def gone(self) -> None:
+        """They are with the client, or kept for it."""
+        self._began_ns = self._run.call.spans.add(S6, self._began_ns)
+
+    def take(self, outputs: list[Output]) -> bool:
+        """Hand on outputs in the turn that brings them, unless that has to wait or fails one."""
+        run, out, spans = self._run, self._out, self._run.call.spans
+        if out.paused:
+            return False
+        for output in outputs:
+            if output.finish is not None and output.finish in FAILED_FINISHES:
+                return False
+        self.comes()
+        data = self._answer.take_now(outputs)
+        if data:
+            if run.claim is not None:
+                run.claim.note(data)
+            began_ns = spans.clock()
+            out.event(data, run.trail)
+            spans.add(WRITE, began_ns)
+        self.gone()
+        if self._answer.ended and run.stream is not None:
+            run.stream.leave()
+        return True
 
 
 def _timers(

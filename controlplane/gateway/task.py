@@ -31,8 +31,15 @@ class Answer(Protocol):
     def resume(self, lost: JobStream) -> Prompt | None:
         """The node was lost after the first token: what another has to be asked, if one can."""
 
+    @property
+    def waits(self) -> bool:
+        """Whether outputs may have to wait for others' word; then `take_now` is not for them."""
+
     async def take(self, outputs: list[Output]) -> bytes:
         """Outputs of the node to what can be sent now."""
+
+    def take_now(self, outputs: list[Output]) -> bytes:
+        """The same at once."""
 
     async def screened(self) -> None:
         """Wait until `verdict` is final."""

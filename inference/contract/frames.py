@@ -33,8 +33,8 @@ INPUTS_TOKENS_MAX = 300_000
 VECTOR_BYTES_PER_FRAME_MAX = 128 * 1024
 
 
-class Frame(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """Base of every struct on the wire: a msgpack array whose first item is the tag."""
+class Frame(msgspec.Struct, array_like=True, frozen=True, kw_only=True, gc=False):
+    """Base of every struct on the wire: a msgpack array that begins with its tag, in no cycle."""
 
 
 class Usage(Frame, frozen=True):

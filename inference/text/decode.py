@@ -22,15 +22,16 @@ class TokenDecoder:
 
     def feed(self, tokens: Sequence[int]) -> str:
         """Text that these tokens complete; a character cut in the middle waits for its rest."""
-        parts = []
+        text = ""
         for token in tokens:
             part = self._stream.step(self._tokenizer, token)
             if part is None:
                 self._pending.append(token)
-            else:
+                continue
+            text += part
+            if self._pending:
                 self._pending.clear()
-                parts.append(part)
-        return "".join(parts)
+        return text
 
     def close(self) -> str:
         """What an end in the middle of a character leaves: replacement characters."""

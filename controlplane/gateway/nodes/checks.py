@@ -129,7 +129,7 @@ def output_problem(output: Output, *, sampling: Sampling, vocab_size: int) -> st
         return f"output.choice: {output.choice} of {sampling.n}"
     if output.finish is not None and output.finish not in FINISHES:
         return "output.finish: unknown reason"
-    if any(text is not None for text in (output.text, output.reasoning, output.tool_calls)):
+    if not (output.text is None and output.reasoning is None and output.tool_calls is None):
         return "output.text: this model was offered with a tokenizer"
     if len(tokens) > OUTPUT_TOKENS_PER_FRAME_MAX:
         return f"output.tokens: {len(tokens)} in one frame"

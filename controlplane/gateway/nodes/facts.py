@@ -1,6 +1,7 @@
 """What others read of one connected node, whatever became of its socket."""
 
 from enum import Enum
+from functools import cached_property
 
 from controlplane.gateway.nodes.measured.account import NodeAccount
 from controlplane.gateway.nodes.measured.breaker import Breaker
@@ -36,7 +37,7 @@ class LinkFacts:
     def breaker(self) -> Breaker:
         return self.known.breaker
 
-    @property
+    @cached_property
     def hello(self) -> Hello:
         """What the node said of itself; only after it was admitted."""
         if self._hello is None:
@@ -60,17 +61,17 @@ class LinkFacts:
         """It finishes what it has, by its own will or by staff's."""
         return self.state is LinkState.DRAINING or self.orders.standing == "draining"
 
-    @property
+    @cached_property
     def follows_grammars(self) -> bool:
         """It holds outputs to a grammar, or a server behind it does that, from the request."""
         return not {Capability.GRAMMAR, Capability.TEXT}.isdisjoint(self.hello.capabilities)
 
-    @property
+    @cached_property
     def caches_prefixes(self) -> bool:
         """It keeps prefixes and reports hits; without it nothing can be cached."""
         return Capability.PREFIX_CACHE in self.hello.capabilities
 
-    @property
+    @cached_property
     def separates_tenants(self) -> bool:
         """No tenant finds another's prefixes in its cache, nor by timing that they are there."""
         return Capability.SALT in self.hello.capabilities or not self.caches_prefixes

@@ -14,6 +14,7 @@ from controlplane.gateway.nodes.checks import (
     text_output_problem,
     vectors_problem,
 )
+from controlplane.gateway.nodes.figures import DURATION_US_MAX
 from controlplane.gateway.nodes.limits import FORGOTTEN_MAX, LinkLimits
 from controlplane.gateway.nodes.measured.account import JobBooking, NodeAccount
 from controlplane.gateway.nodes.measured.known import KnownNode
@@ -39,8 +40,8 @@ class OpenJob:
     """One job between dispatch and its last output."""
 
     __slots__ = (
-        "answered", "booking", "cancelled_s", "dispatched_s", "finished", "job", "kept_s",
-        "longest_gap_s", "missing", "moved_s", "offer", "stream", "waiting_tokens",
+        "_singly", "answered", "booking", "cancelled_s", "dispatched_s", "finished", "job",
+        "kept_s", "longest_gap_s", "missing", "moved_s", "offer", "stream", "waiting_tokens",
     )  # fmt: skip
 
     def __init__(
@@ -64,6 +65,7 @@ class OpenJob:
         self.answered = False
         self.cancelled_s: float | None = None
         self.finished: set[int] = set()
+        self._singly = job.sampling.n == 1 and not (job.inputs or job.request_json)
 
     def move(self, now_s: float) -> None:
         gap_s = now_s - self.moved_s
@@ -77,6 +79,38 @@ class OpenJob:
         self.kept_s += seconds
         if self.cancelled_s is not None:
             self.cancelled_s += seconds
+
+    def goes_on(self, output: Output) -> bool:
+        """Whether this is the next token of the only choice, as most are, and all of it possible.
+
+        Of any other `problem` knows what to make.
+        """
+        usage, timing, tokens = output.usage, output.timing, output.tokens
+        before, delivered = self.stream.usage, self.stream.completion_tokens + 1
+        return (
+            self._singly
+            and self.answered
+            and len(tokens) == 1
+            and 0 <= tokens[0] < self.offer.vocab_size
+            and output.choice == 0
+            and output.finish is None
+            and output.logprobs is None
+            and output.text is None
+            and output.reasoning is None
+            and output.tool_calls is None
+            and output.vectors is None
+            # Compared with what was within its range before.
+            and usage.prompt_tokens == before.prompt_tokens
+            and usage.cached_tokens == before.cached_tokens
+            and usage.reasoning_tokens == before.reasoning_tokens
+            and usage.source == before.source
+            and before.completion_tokens <= usage.completion_tokens <= delivered
+            and delivered <= self.job.sampling.max_tokens
+            and 0 <= timing.queue_us <= DURATION_US_MAX
+            and 0 <= timing.prefill_us <= DURATION_US_MAX
+            and 0 <= timing.decode_us <= DURATION_US_MAX
+            and 0 <= timing.held_us <= DURATION_US_MAX
+        )
 
     def problem(self, output: Output) -> str | None:
         """Why this output cannot be true, given all that came before it."""
@@ -157,7 +191,7 @@ class LinkJobs:
 
     def on_step(self, step: Step) -> list[str]:
         """Hand outputs to their streams; returns one reason per output that cannot be true."""
-        problems = []
+        problems, moved = list[str](), list[JobStream]()
         now_s = monotonic_s()
         self._account.on_step(step, now_s)
         for output in step.outputs:
@@ -166,12 +200,17 @@ class LinkJobs:
                 if output.request not in self._forgotten:
                     problems.append("output.request: not a job of this link")
                 continue
-            problem = entry.problem(output)
-            if problem is not None:
+            if entry.goes_on(output):
+                entry.move(now_s)
+                entry.stream.push(output)
+            elif (problem := entry.problem(output)) is None:
+                self._deliver(entry, output, now_s)
+            else:
                 problems.append(problem)
                 self._distrust(entry, problem)
-                continue
-            self._deliver(entry, output, now_s)
+            moved.append(entry.stream)
+        for stream in moved:
+            stream.flush()
         return problems
 
     def keep(self, step: Step, *, silence_s: float) -> bool:
@@ -290,7 +329,9 @@ class LinkJobs:
             entry.missing.difference_update(output.vectors.places)
         # Of what is to be embedded some waits until the end.
         if output.finish is not None if entry.job.inputs else not stream.completion_tokens:
-            entry.booking.prefilled()
+            if output.finish is None or stream.choices_open > 1:
+                # Else it is released in a moment, and with it what waits.
+                entry.booking.prefilled()
             self._learn_prefill(output)
         if entry.answered:
             entry.move(now_s)

@@ -45,6 +45,7 @@ from inference.contract.frames import (
     Job,
     KvEvents,
     KvSnapshotRequest,
+    ModelOffer,
     Ping,
     Pong,
     Rejected,
@@ -76,18 +77,20 @@ class NodeLink(LinkFacts):
         self.jobs = LinkJobs(self.account, known, send=self.send_bytes, released=released)
         self._host = host
         self._liveness = Liveness(known.quiet)
+        self._offers: dict[str, ModelOffer] = {}
         self._strikes = 0
         self._snapshot_asked = False
 
     def dispatch(self, job: Job, *, cached_tokens: int = 0) -> JobStream:
         """Book a credit and send a job; raises `NoCredit`, or LookupError for a foreign model."""
-        offer = next((each for each in self.hello.models if each.name == job.model), None)
+        offer = self._offers.get(job.model)
         if offer is None or not self.takes_jobs or self.jobs.holds(job.request):
             raise LookupError(f"node {self.identity.name} cannot take this job now")
         if bool(offer.dimensions) != bool(job.inputs):
             raise LookupError(f"node {self.identity.name} serves {job.model} for another task")
         waiting = len(job.tokens) or len(job.request_json) // BYTES_PER_TOKEN
-        waiting += sum(map(len, job.inputs))
+        if job.inputs:
+            waiting += sum(map(len, job.inputs))
         booking = self.account.book(max(0, waiting - cached_tokens))
         stream = JobStream(
             job,
@@ -292,6 +295,7 @@ class NodeLink(LinkFacts):
         self.account.block_size = hello.block_size
         self.account.kv_blocks = hello.kv_blocks
         self._hello = hello
+        self._offers = {offer.name: offer for offer in hello.models}
         self._host.admit(self, hello)
         self.state = LinkState.READY
         welcome = Welcome(

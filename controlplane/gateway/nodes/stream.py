@@ -4,7 +4,6 @@ It neither decides on retries nor counts money; it says what the node delivered.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 
 from controlplane.gateway.nodes.limits import STREAM_OUTPUTS_MAX
@@ -13,6 +12,9 @@ from inference.contract.frames import Job, Output, Timing, Usage
 
 NO_USAGE = Usage(prompt_tokens=0, cached_tokens=0, completion_tokens=0)
 NO_TIMING = Timing(queue_us=0, prefill_us=0, decode_us=0, held_us=0)
+
+# Takes outputs in the turn that brings them; False where their reader has to be woken instead.
+Sink = Callable[[list[Output]], bool]
 
 
 class NodeLost(Exception):
@@ -36,7 +38,7 @@ class JobStream:
 
     __slots__ = (
         "_broken", "_buffer", "_cancel", "_dispatched_ns", "_done", "_left", "_outputs_max",
-        "_waiter", "cancelled", "choices_open", "completion_tokens", "network_us", "node",
+        "_sink", "_waiter", "cancelled", "choices_open", "completion_tokens", "network_us", "node",
         "request", "timing", "usage",
     )  # fmt: skip
 
@@ -58,7 +60,8 @@ class JobStream:
         self.network_us = 0
         self._cancel = cancel
         self._outputs_max = outputs_max
-        self._buffer: deque[Output] = deque()
+        self._buffer: list[Output] = []
+        self._sink: Sink | None = None
         self._broken: Exception | None = None
         self._done = self._left = False
         self._waiter: asyncio.Future[None] | None = None
@@ -82,19 +85,24 @@ class JobStream:
         self._left = True
         self._wake()
 
-    async def batch(self) -> list[Output]:
+    async def batch(self, sink: Sink | None = None) -> list[Output]:
         """All outputs that have come since the last call, at least one; empty at the end.
 
-        Raises `NodeLost`, `SlowReader` or `JobRejected` once everything before it was read.
+        While it waits `sink` is offered what comes, and only what that does not take is returned.
+        Raises `NodeLost`, `SlowReader` or `JobRejected` once everything before it was read, and
+        what the sink has raised.
         """
         while not self._buffer:
             if self._broken is not None:
                 raise self._broken
             if self._done or self._left:
                 return []
-            await self._wait()
-        outputs = list(self._buffer)
-        self._buffer.clear()
+            self._sink = sink
+            try:
+                await self._wait()
+            finally:
+                self._sink = None
+        outputs, self._buffer = self._buffer, []
         return outputs
 
     async def settled(self) -> Usage:
@@ -108,13 +116,13 @@ class JobStream:
         return self.usage
 
     def push(self, output: Output) -> None:
-        """Take one checked output from the link."""
+        """Take one checked output from the link, which calls `flush` behind the last of a step."""
         if self.timing is NO_TIMING:
             taken_us = (monotonic_ns() - self._dispatched_ns) // MICROSECOND_NS
             self.network_us = max(0, taken_us - output.timing.held_us)
         self.usage = output.usage
         self.timing = output.timing
-        self.completion_tokens += output.delivered
+        self.completion_tokens += len(output.tokens) or output.delivered
         if output.finish is not None:
             self.choices_open -= 1
             self._done = self.choices_open == 0
@@ -122,6 +130,20 @@ class JobStream:
             self._buffer.append(output)
             if len(self._buffer) > self._outputs_max:
                 self._overrun()
+
+    def flush(self) -> None:
+        """Hand on what was pushed, to the sink or to the reader."""
+        if not (self._buffer or self._done):
+            return
+        if self._sink is not None and self._buffer:
+            outputs, self._buffer = self._buffer, []
+            try:
+                if not self._sink(outputs):
+                    self._buffer = outputs
+                elif not self._done:
+                    return
+            except Exception as error:  # The edge of its request: the link serves others, too.
+                self._broken = error
         self._wake()
 
     def lose(self, reason: str) -> None:
@@ -154,3 +176,5 @@ class JobStream:
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+            # What comes before the reader has run follows what it was woken for.
+            self._sink = None

@@ -5,14 +5,14 @@ request, one model and one life of one node.
 """
 
 import hmac
-from hashlib import sha256
+from hashlib import blake2b, sha256
 
 import msgspec
 
 from inference.contract.frames import Job, Report
 
 PURPOSE = b"sluice.job-ticket"
-MAC_BYTES = sha256().digest_size
+MAC_BYTES = 32
 
 
 def ticket_key(secret: bytes) -> bytes:
@@ -24,6 +24,7 @@ class JobTickets:
     """Gives out this gateway's tickets and checks those of all; `gateway` is its instance id."""
 
     def __init__(self, key: bytes, gateway: str) -> None:
+        # Keyed BLAKE2 (RFC 7693) is a MAC by itself, at a fraction of what an HMAC takes.
         self._key = key
         self._gateway = gateway.encode()
 
@@ -40,4 +41,4 @@ class JobTickets:
     def _mac(self, gateway: bytes, of: Job | Report, node: str, epoch: str) -> bytes:
         # Encoded as a list, so that no two lists of parts make the same text.
         text = msgspec.msgpack.encode((gateway, of.request, of.model, node, epoch))
-        return hmac.digest(self._key, text, sha256)
+        return blake2b(text, digest_size=MAC_BYTES, key=self._key).digest()

@@ -54,6 +54,7 @@ class ChatWriter:
     chunk_object = "chat.completion.chunk"
 
     __slots__ = (
+        "_around",
         "_head",
         "_head_bytes",
         "_opened",
@@ -78,8 +79,11 @@ class ChatWriter:
             "service_tier": "default",
             "system_fingerprint": fingerprint,
         }
-        self._head_bytes = b"data: " + _encode(self._head)[:-1] + b',"choices":['
+        self._head_bytes = b""
+        if ask.stream:
+            self._head_bytes = b"data: " + _encode(self._head)[:-1] + b',"choices":['
         self._tail = b',"usage":null}\n\n' if self._usage else b"}\n\n"
+        self._around: dict[int, tuple[bytes, bytes]] = {}
 
     def chunk(self, pieces: list[Piece]) -> bytes:
         """One event per piece; a choice's first is preceded by its role."""
@@ -98,6 +102,15 @@ class ChatWriter:
             if piece.finish is not None:
                 events.append(self._closing(piece))
         return b"".join(head + event + b"]" + self._tail for event in events if event)
+
+    def next_chunk(self, choice: int, text: str) -> bytes:
+        """The same of a text without logprobs, of a choice that has begun and goes on."""
+        around = self._around.get(choice)
+        if around is None:
+            event = self._delta(Piece(choice=choice, text="", logprobs=[]))
+            opens, ends = event.split(b'""')
+            around = self._around[choice] = self._head_bytes + opens, ends + b"]" + self._tail
+        return around[0] + _encode(text) + around[1]
 
     def last_chunk(self, charge: Charge) -> bytes:
         """The usage chunk where asked for, then `[DONE]`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 
 import msgspec
 
@@ -26,6 +27,8 @@ TOOLS = INDEX["s6_finish.tools"]
 CONTENT_FILTER = "content_filter"
 TOOL_CALLS = "tool_calls"
 WHOLE = frozenset({"stop", TOOL_CALLS})
+# Without a stop string it holds nothing, so that one serves all.
+NO_STOP = StopFinder(())
 
 
 class HeldLogprobs:
@@ -58,8 +61,8 @@ class HeldLogprobs:
 
 class Choice:
     __slots__ = (
-        "calls", "decoder", "finish", "logprobs", "safety", "speller", "stop", "thinks", "thoughts",
-        "tokens",
+        "calls", "decoder", "finish", "logprobs", "screens", "safety", "speller", "stop", "thinks",
+        "thoughts", "tokens",
     )  # fmt: skip
 
     def __init__(
@@ -72,9 +75,11 @@ class Choice:
         calls: CallFinder | None,
     ) -> None:
         self.decoder = text.decoder() if text else None
-        self.stop = StopFinder(stops)
+        self.stop = StopFinder(stops) if stops else NO_STOP
         self.safety = safety
         self.thoughts = thoughts
+        # What looks at its answer, and at its thoughts.
+        self.screens = [screen for screen in (safety, thoughts) if screen is not None]
         self.thinks = False
         self.calls = calls
         self.speller = CallSpeller()
@@ -83,32 +88,31 @@ class Choice:
         self.finish: str | None = None
 
     @property
-    def screens(self) -> list[SafetyFilter]:
-        """What looks at its answer, and at its thoughts."""
-        return [screen for screen in (self.safety, self.thoughts) if screen is not None]
-
-    @property
     def blocked(self) -> bool:
-        return any(screen.blocked for screen in self.screens)
+        return bool(self.screens) and any(screen.blocked for screen in self.screens)
 
 
 class Finisher:
     """Turns outputs into pieces; without a `text` the engine has made it.
 
-    `tokens` counts what was generated up to each choice's end.
+    `tokens` counts what was generated up to each choice's end. `screens`: a safety layer looks at
+    the text, which may take time. `bare`: text is all that the tokens of a choice become.
     """
 
-    __slots__ = ("_call", "_singly", "choices")
+    __slots__ = ("_call", "_singly", "bare", "choices", "ended", "screens")
 
     def __init__(
         self, call: Call, ask: Ask, text: ModelText | None, *, mode: SafetyMode, safety: Safety
     ) -> None:
         self._call = call
         # A stop string can end a choice inside an output: tokens behind it are not charged.
+        self.ended = False
         self._singly = bool(ask.stop) or ask.sampling.logprobs is not None
+        self.screens = mode != "off"
+        self.bare = not (self._singly or self.screens or ask.tools) and text is not None
 
         def screen() -> SafetyFilter | None:
-            return None if mode == "off" else SafetyFilter(mode, safety)
+            return SafetyFilter(mode, safety) if self.screens else None
 
         self.choices = [
             Choice(
@@ -120,10 +124,6 @@ class Finisher:
             )
             for place in range(ask.sampling.n)
         ]
-
-    @property
-    def ended(self) -> bool:
-        return all(choice.finish is not None for choice in self.choices)
 
     @property
     def cut_tokens(self) -> int:
@@ -141,21 +141,46 @@ class Finisher:
 
     @property
     def verdict(self) -> str:
+        if not self.screens:
+            return ""
         found = (screen.verdict for choice in self.choices for screen in choice.screens)
         return next(filter(None, found), "")
 
-    async def feed(self, outputs: list[Output]) -> list[Piece]:
-        """Pieces to show for a batch of outputs, one per choice at most."""
+    def next_text(self, output: Output) -> str | None:
+        """Text of an output with which its choice goes on, where it becomes nothing else."""
+        choice = self.choices[output.choice]
+        decoder = choice.decoder
+        if decoder is None or output.finish is not None or choice.finish is not None:
+            return None
+        if not (choice.tokens and self.bare):
+            return None
+        choice.tokens += len(output.tokens)
+        return decoder.feed(output.tokens)
+
+    def feed(self, outputs: list[Output]) -> list[Piece]:
+        """Pieces to show for a batch of outputs, one per choice at most; for one that `screens`
+        there is `feed_screened`.
+        """
         pieces: dict[int, Piece] = {}
-        for output in outputs:
-            choice = self.choices[output.choice]
-            if choice.finish is not None:
+        for choice, output, piece in self._parts(outputs, pieces):
+            piece.reasoning += output.reasoning or ""
+            self._show(choice, piece, *self._read(choice, output))
+        return list(pieces.values())
+
+    async def feed_screened(self, outputs: list[Output]) -> list[Piece]:
+        """The same behind the safety layer."""
+        pieces: dict[int, Piece] = {}
+        for choice, output, piece in self._parts(outputs, pieces):
+            if output.reasoning or choice.thinks:
+                piece.reasoning += await self._think(choice, output)
+            if choice.blocked:
+                choice.tokens += output.delivered
+                self._end(choice, piece, CONTENT_FILTER)
                 continue
-            piece = await self._piece(choice, output)
-            if output.choice in pieces:
-                pieces[output.choice].join(piece)
-            else:
-                pieces[output.choice] = piece
+            text, reason = self._read(choice, output)
+            if choice.safety is not None:
+                text, reason = await self._screen(choice.safety, text, reason)
+            self._show(choice, piece, text, reason)
         return list(pieces.values())
 
     async def screened(self) -> None:
@@ -164,39 +189,53 @@ class Finisher:
             for screen in choice.screens:
                 await screen.settled()
 
-    async def _piece(self, choice: Choice, output: Output) -> Piece:
-        piece = Piece(choice=output.choice, text="", logprobs=[])
-        for part in _singles(output) if self._singly else [output]:
-            await self._add(choice, part, piece)
-            if choice.finish is not None:
-                break
-        return piece
+    def _parts(
+        self, outputs: list[Output], pieces: dict[int, Piece]
+    ) -> Iterator[tuple[Choice, Output, Piece]]:
+        """What is looked at by itself, and the piece that it belongs to, made where it is none."""
+        for output in outputs:
+            choice = self.choices[output.choice]
+            for part in _singles(output) if self._singly else (output,):
+                if choice.finish is not None:
+                    break
+                if output.choice not in pieces:
+                    pieces[output.choice] = Piece(choice=output.choice, text="", logprobs=[])
+                yield choice, part, pieces[output.choice]
 
-    async def _add(self, choice: Choice, output: Output, piece: Piece) -> None:
+    def _read(self, choice: Choice, output: Output) -> tuple[str, str | None]:
+        """Text of an output up to a stop string, and why its choice ends if it does."""
         only = output.finish is not None and not choice.tokens
         choice.tokens += output.delivered
-        if output.reasoning or choice.thinks:
-            piece.reasoning += await self._think(choice, output)
-            if choice.blocked:
-                choice.finish = piece.finish = CONTENT_FILTER
-                return
         text = detokenize(self._call, choice.decoder, output, only=only)
+        if self.bare:
+            return text, output.finish
         if choice.calls is not None and choice.decoder is None:
             text += choice.speller.feed(output.tool_calls or [])
             text += choice.speller.close() if output.finish in WHOLE else ""
         choice.logprobs.add(len(text), output.logprobs or [])
-        text, reason = self._stops(choice, text, output.finish)
-        if choice.safety is not None:
-            text, reason = await self._screen(choice.safety, text, reason)
+        return self._stops(choice, text, output.finish)
+
+    def _show(self, choice: Choice, piece: Piece, text: str, reason: str | None) -> None:
+        """Add what is left of the text to its piece: as text, as calls, with its logprobs."""
+        if self.bare:
+            self._end(choice, piece, reason)
+            piece.text += text
+            return
         piece.logprobs += choice.logprobs.leave(len(text))
         if choice.calls is not None:
             text, reason = self._find_calls(
                 choice.calls, text, reason, piece, cut=choice.stop.stopped
             )
-        choice.finish = piece.finish = reason
+        self._end(choice, piece, reason)
         piece.text += text
         if reason is not None and not choice.blocked:
             piece.logprobs += choice.logprobs.close(cut=choice.stop.stopped)
+
+    def _end(self, choice: Choice, piece: Piece, reason: str | None) -> None:
+        """End a choice, where there is a reason."""
+        if reason is not None:
+            choice.finish = piece.finish = reason
+            self.ended = all(each.finish is not None for each in self.choices)
 
     async def _think(self, choice: Choice, output: Output) -> str:
         """Thoughts that may be shown now; all of them before the answer goes on.
@@ -215,6 +254,8 @@ class Finisher:
         return text
 
     def _stops(self, choice: Choice, text: str, reason: str | None) -> tuple[str, str | None]:
+        if choice.stop is NO_STOP:
+            return text, reason
         began = self._call.spans.clock()
         text = choice.stop.feed(text)
         if choice.stop.stopped:

@@ -112,7 +112,15 @@ class VectorAnswer:
         """Nothing leaves before all of it is there."""
         return None
 
+    @property
+    def waits(self) -> bool:
+        """Vectors are not screened."""
+        return False
+
     async def take(self, outputs: list[Output]) -> bytes:
+        return self.take_now(outputs)
+
+    def take_now(self, outputs: list[Output]) -> bytes:
         """Vectors of some inputs, written as they will be sent."""
         for output in outputs:
             if output.vectors is not None:

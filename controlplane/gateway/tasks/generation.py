@@ -19,10 +19,12 @@ from controlplane.gateway.s3_tokenize.assemble import assemble
 from controlplane.gateway.s3_tokenize.tokenize import encode_ask, tokenize
 from controlplane.gateway.s3_tokenize.window import ContextWindow
 from controlplane.gateway.s5_infer.dispatch import JobWork, dispatch
+from controlplane.gateway.s6_finish.detokenize import DETOKENIZE
 from controlplane.gateway.s6_finish.finisher import Finisher
-from controlplane.gateway.s6_finish.serialize import write_chunk, write_end
+from controlplane.gateway.s6_finish.serialize import SERIALIZE, write_chunk, write_end
 from controlplane.gateway.snapshot import ModelRecord
 from controlplane.gateway.tasks.continuation import Continuation, can_continue
+from controlplane.kernel.clock import monotonic_ns
 from inference.contract.frames import Output, Usage
 
 
@@ -172,17 +174,31 @@ class TextAnswer:
             self._prompt = rest
         return rest
 
+    @property
+    def waits(self) -> bool:
+        return self._finisher.screens
+
     async def take(self, outputs: list[Output]) -> bytes:
-        if any(output.delivered for output in outputs):
-            self._call.note_tokens()
-        if self._continuation is not None:
-            self._continuation.take(outputs)
-        pieces = await self._finisher.feed(outputs)
-        if self._ask.stream:
-            return write_chunk(self._call, self._writer, pieces)
-        for piece in pieces:
-            self._collect(piece)
-        return b""
+        if not self.waits:
+            return self.take_now(outputs)
+        self._note(outputs)
+        return self._shown(await self._finisher.feed_screened(outputs))
+
+    def take_now(self, outputs: list[Output]) -> bytes:
+        self._note(outputs)
+        output = outputs[0]
+        if not self._ask.stream or len(outputs) > 1 or not output.tokens:
+            return self._shown(self._finisher.feed(outputs))
+        text = self._finisher.next_text(output)
+        if text is None:
+            return self._shown(self._finisher.feed(outputs))
+        # What most tokens of a stream need and no more; they came just now, as was noted.
+        call, decoded_ns = self._call, monotonic_ns()
+        data = self._writer.next_chunk(output.choice, text) if text else b""
+        totals_ns = call.spans.totals_ns
+        totals_ns[DETOKENIZE] += decoded_ns - call.last_token_ns
+        totals_ns[SERIALIZE] += monotonic_ns() - decoded_ns
+        return data
 
     async def screened(self) -> None:
         """Wait until `verdict` is final."""
@@ -231,6 +247,22 @@ class TextAnswer:
             source=usage.source or "engine",
             reasoning_tokens=min(usage.reasoning_tokens, completion_tokens),
         )
+
+    def _note(self, outputs: list[Output]) -> None:
+        for output in outputs:
+            if output.tokens or output.delivered:
+                self._call.note_tokens()
+                break
+        if self._continuation is not None:
+            self._continuation.take(outputs)
+
+    def _shown(self, pieces: list[Piece]) -> bytes:
+        """What of the pieces goes out now; those of a whole answer wait for each other."""
+        if self._ask.stream:
+            return write_chunk(self._call, self._writer, pieces)
+        for piece in pieces:
+            self._collect(piece)
+        return b""
 
     def _collect(self, piece: Piece) -> None:
         if piece.choice in self._pieces:

@@ -11,7 +11,7 @@ from controlplane.gateway.answer import Piece
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
 from controlplane.gateway.s6_finish.finisher import CONTENT_FILTER, Finisher
-from inference.contract.frames import Sampling
+from inference.contract.frames import Output, Sampling
 from inference.contract.parts import TokenLogprob
 from inference.text.model_text import ModelText
 from tests.support.fleet import MODEL, make_model, make_output
@@ -44,6 +44,11 @@ def make_finisher(text: ModelText, *, mode: str = "off", n: int = 1, **changes: 
     return Finisher(Call([]), ask, text, mode=mode, safety=WordSafety())  # type: ignore[arg-type]
 
 
+async def fed(finisher: Finisher, output: Output) -> list[Piece]:
+    """The pieces of one output, whether or not it is screened."""
+    return await finisher.feed_screened([output]) if finisher.screens else finisher.feed([output])
+
+
 async def feed(
     finisher: Finisher, text: ModelText, words: str, *, finish: str | None = None, choice: int = 0
 ) -> Piece:
@@ -51,7 +56,7 @@ async def feed(
     tokens = text.encode(words, add_special=False)
     logprobs = [TokenLogprob(token=token, logprob=-1.0, top=[]) for token in tokens]
     output = make_output(b"r" * 16, tokens=tokens, logprobs=logprobs, finish=finish, choice=choice)
-    (piece,) = await finisher.feed([output])
+    (piece,) = await fed(finisher, output)
     return piece
 
 
@@ -72,7 +77,7 @@ async def test_text_after_the_end_of_a_choice_is_ignored(text: ModelText) -> Non
     finisher = make_finisher(text, stop=("b",))
     await feed(finisher, text, "ab")
     output = make_output(b"r" * 16, tokens=[65], usage=make_output(b"r" * 16).usage)
-    assert await finisher.feed([output]) == []
+    assert await fed(finisher, output) == []
     assert finisher.cut_tokens == 2
 
 
@@ -106,7 +111,7 @@ async def test_characters_of_several_tokens_come_whole(text: ModelText) -> None:
     tokens = text.encode("€", add_special=False)
     shown = []
     for token in tokens:
-        (piece,) = await finisher.feed([make_output(b"r" * 16, tokens=[token])])
+        (piece,) = await fed(finisher, make_output(b"r" * 16, tokens=[token]))
         shown.append(piece.text)
     assert shown == ["", "", "€"]
 

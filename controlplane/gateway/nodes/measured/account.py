@@ -164,7 +164,12 @@ class NodeAccount:
         speed, told = self.speed, self.told
         most = self._credits if self._cap is None else min(self._credits, self._cap)
         self.credits_left = most - self.active
-        self.queued_tokens = queued = self._queued()
+        # A step frame may have been made before our last jobs arrived, so what was booked within
+        # the last two frames counts on top of it; our own account is never exceeded.
+        own = self._booked
+        if told.own_tokens is not None:
+            own = min(own, told.own_tokens + sum(self._recent))
+        self.queued_tokens = queued = own + told.others_tokens
         token_s = 1.0 / speed.prefill_tokens_per_s
         wait_s = inf
         if self.credits_left > 0:
@@ -173,15 +178,6 @@ class NodeAccount:
         # What waits takes its blocks first.
         empty_tokens, room_tokens = told.empty_tokens - queued, told.free_tokens - queued
         self.ready = Ready(wait_s, token_s, empty_tokens, room_tokens, told.oldest_at_s)
-
-    def _queued(self) -> int:
-        """A step frame may have been made before our last jobs arrived, so what was booked within
-        the last two frames counts on top of it; our own account is never exceeded.
-        """
-        told, own = self.told, self._booked
-        if told.own_tokens is not None:
-            own = min(own, told.own_tokens + sum(self._recent))
-        return own + told.others_tokens
 
 
 class JobBooking:
@@ -206,5 +202,5 @@ class JobBooking:
         if self._released:
             return
         self._released = True
-        self.prefilled()
-        self._account.change(-1, 0)
+        self._account.change(-1, -self._queued_tokens)
+        self._queued_tokens = 0

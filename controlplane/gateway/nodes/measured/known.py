@@ -20,7 +20,10 @@ class KnownNode:
         self._times: dict[str, Times] = {}
 
     def times(self, model: str) -> Times:
-        return self._times.setdefault(model, Times())
+        times = self._times.get(model)
+        if times is None:
+            times = self._times[model] = Times()
+        return times
 
 
 class KnownNodes:
