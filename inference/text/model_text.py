@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -11,15 +12,23 @@ from inference.contract.assets import TOKENIZER_FILE
 from inference.text.chat import ChatMessage
 from inference.text.decode import TokenDecoder
 from inference.text.marks import MARK, SpecialNames
+from inference.text.pieces import TEXT_CHARS_MAX, Cutter, Draft, PieceCache, cut_names
 from inference.text.templates import ChatTemplates, TextFilesBroken, chat_templates
 
 _BYTE_LEVEL_SHIFT = 0x100
 
 
 class ModelText:
-    def __init__(self, tokenizer: Tokenizer, templates: ChatTemplates) -> None:
+    """`pieces` may be shared with other models."""
+
+    def __init__(
+        self, tokenizer: Tokenizer, templates: ChatTemplates, pieces: PieceCache | None = None
+    ) -> None:
         self.templates = templates
         self._tokenizer = tokenizer
+        self._pieces = PieceCache() if pieces is None else pieces
+        names = cut_names(tokenizer)
+        self._cutter = Cutter(names, partial(self._ids, add_special=False)) if names else None
         added = tokenizer.get_added_tokens_decoder().values()
         self._special = SpecialNames(token.content for token in added if token.special)
         self._bytes = {char: byte for byte, char in enumerate(_byte_alphabet())}
@@ -28,7 +37,7 @@ class ModelText:
         self.piece_chars_max = max(map(len, tokenizer.get_vocab()), default=1)
 
     @classmethod
-    def from_files(cls, files: Mapping[str, bytes]) -> ModelText:
+    def from_files(cls, files: Mapping[str, bytes], pieces: PieceCache | None = None) -> ModelText:
         """Parse the files; raises `TextFilesBroken`, `chat.TemplateFailed`."""
         try:
             tokenizer = Tokenizer.from_buffer(files[TOKENIZER_FILE])
@@ -36,7 +45,7 @@ class ModelText:
             raise TextFilesBroken(f"{TOKENIZER_FILE}: {error}") from error
         tokenizer.no_padding()
         tokenizer.no_truncation()
-        return cls(tokenizer, chat_templates(files))
+        return cls(tokenizer, chat_templates(files), pieces)
 
     @property
     def chats(self) -> bool:
@@ -61,10 +70,22 @@ class ModelText:
 
     def encode(self, text: str, *, add_special: bool) -> list[int]:
         """Token ids; a rendered template carries its special tokens already."""
-        ids: list[int] = []
-        for part in text.split(MARK):
-            ids += self._tokenizer.encode(part, add_special_tokens=add_special).ids
-        return ids
+        draft = self.draft(text, add_special=add_special)
+        draft.encode()
+        return draft.ids()
+
+    def draft(self, text: str, *, add_special: bool, owner: bytes | None = None) -> Draft:
+        """A text to encode, of which an `owner` finds what it had encoded before."""
+        parts = text.split(MARK)
+        if self._cutter and owner is not None and not add_special and len(text) <= TEXT_CHARS_MAX:
+            return self._cutter.draft(parts, self._pieces, owner)
+        missing = [(place, (b"", "", part)) for place, part in enumerate(parts)]
+        return Draft([()] * len(parts), missing, partial(self._ids, add_special=add_special))
+
+    def _ids(self, text: str, *, add_special: bool) -> tuple[int, ...]:
+        # A batch lets other threads run meanwhile, and does without the offsets of characters.
+        found = self._tokenizer.encode_batch_fast([text], add_special_tokens=add_special)
+        return tuple(found[0].ids)
 
     def encode_all(self, texts: list[str]) -> list[list[int]]:
         """Token ids of each text, with its special tokens."""

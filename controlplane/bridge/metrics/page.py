@@ -37,6 +37,7 @@ from controlplane.kernel.measures import (
     STAGE_NAMES,
 )
 from controlplane.telemetry.exposition import Exposition
+from inference.text.pieces import PieceCache
 
 SERIES_MAX = 10_000
 PROVIDER = "sluice"
@@ -65,6 +66,7 @@ def metrics_page(state: AppState, recorder: PostgresRecorder, own: Iterable[Figu
     _standard(page, totals.standard)
     _waiting(page, state, totals.models)
     _nodes(page, state.fleet.approved_nodes(), totals.pools)
+    _encoding(page, state.fleet.assets.pieces)
     for figure in own:
         page.one(*figure)
     page.one(
@@ -224,6 +226,13 @@ def _waiting(page: Exposition, state: AppState, names: BoundedNames) -> None:
         "sluice_waiting_oldest_seconds", "gauge", "Wait of the request that waits here longest"
     )
     family.add_all("model", sorted(oldest.items()))
+
+
+def _encoding(page: Exposition, pieces: PieceCache) -> None:
+    name = "sluice_encode_cache"
+    page.one(f"{name}_hits_total", "counter", "Pieces of prompts with known tokens", pieces.hits)
+    page.one(f"{name}_misses_total", "counter", "Pieces of prompts to encode", pieces.misses)
+    page.one(f"{name}_bytes", "gauge", "Memory of pieces and their tokens", pieces.size_bytes)
 
 
 class _Pool:

@@ -14,6 +14,7 @@ from controlplane.kernel.clock import monotonic_s
 from inference.contract.assets import ASSET_FILES, TEMPLATE_FILES, asset_digest
 from inference.contract.frames import ASSET_BYTES_MAX, ASSET_PART_BYTES, AssetPart
 from inference.text.model_text import ModelText
+from inference.text.pieces import PieceCache
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,7 @@ class AssetStore:
 
     def __init__(self, *, arrived: Callable[[str], None]) -> None:
         self._arrived = arrived
+        self.pieces = PieceCache()
         self._kept: OrderedDict[str, ModelText] = OrderedDict()
         self._fetches: dict[str, Fetch] = {}
         self._refused: OrderedDict[str, None] = OrderedDict()
@@ -121,7 +123,7 @@ class AssetStore:
 
     async def _keep(self, digest: str, files: Mapping[str, bytes], model: str) -> None:
         try:
-            text, fault = await asyncio.to_thread(_read, files)
+            text, fault = await asyncio.to_thread(_read, files, self.pieces)
         except Exception as error:  # The parser reads foreign bytes: any failure is theirs.
             said = f"{type(error).__name__}: {error}"[:FAULT_CHARS_MAX]
             log.error("model %s cannot be served digest=%s: %r", model, digest[:12], said)
@@ -136,9 +138,9 @@ class AssetStore:
             self._arrived(digest)
 
 
-def _read(files: Mapping[str, bytes]) -> tuple[ModelText, str]:
+def _read(files: Mapping[str, bytes], pieces: PieceCache) -> tuple[ModelText, str]:
     """The parsed files, and what a trial of the chat template says."""
-    text = ModelText.from_files(files)
+    text = ModelText.from_files(files, pieces)
     return text, text.templates.fault()
 
 

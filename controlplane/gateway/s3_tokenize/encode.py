@@ -24,16 +24,22 @@ def given_ids(call: Call, ask: Ask, text: ModelText) -> list[int]:
         call.spans.add(ENCODE, began)
 
 
-async def encode_prompt(call: Call, ask: Ask, prompt: str, text: ModelText) -> list[int]:
-    """Token ids of the prompt; raises `Refusal` (400). A long one leaves the loop to others."""
+async def encode_prompt(
+    call: Call, ask: Ask, prompt: str, text: ModelText, *, salt: bytes
+) -> list[int]:
+    """Token ids of the prompt; raises `Refusal` (400). A long one leaves the loop to others.
+
+    What was encoded before under the same `salt`, which a tenant has, is not encoded again.
+    """
     began = call.spans.clock()
     try:
         _check_ids(ask, text.vocab_size)
-        special = ask.operation == "completion"
-        if len(prompt) > INLINE_CHARS_MAX:
-            tokens = await asyncio.to_thread(text.encode, prompt, add_special=special)
+        draft = text.draft(prompt, add_special=ask.operation == "completion", owner=salt)
+        if draft.chars > INLINE_CHARS_MAX:
+            await asyncio.to_thread(draft.encode)
         else:
-            tokens = text.encode(prompt, add_special=special)
+            draft.encode()
+        tokens = draft.ids()
         if not tokens:
             raise bad_field(ask.prompt_field, f"'{ask.prompt_field}' is empty.")
         return tokens

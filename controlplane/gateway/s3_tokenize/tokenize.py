@@ -26,13 +26,15 @@ from inference.text.model_text import ModelText
 PORTION_CHARS = 65_536
 
 
-async def encode_ask(call: Call, ask: Ask, text: ModelText, *, window_tokens: int) -> list[int]:
+async def encode_ask(
+    call: Call, ask: Ask, text: ModelText, *, window_tokens: int, salt: bytes
+) -> list[int]:
     """Template and encode; raises `Refusal` (400)."""
     if ask.tokens is not None:
         return given_ids(call, ask, text)
     prompt = prompt_text(call, ask, text)
     check_length(ask, prompt, text, window_tokens=window_tokens)
-    return await encode_prompt(call, ask, prompt, text)
+    return await encode_prompt(call, ask, prompt, text, salt=salt)
 
 
 async def encode_inputs(

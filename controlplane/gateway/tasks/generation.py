@@ -94,7 +94,10 @@ class Generation:
             # The server behind the node has the tokenizer, and refuses what is too long.
             return Encoded([], request_json(ask))
         window_tokens = model.context_window
-        return Encoded(await encode_ask(self._call, ask, served.text, window_tokens=window_tokens))
+        salt = self._asked.project.salt
+        return Encoded(
+            await encode_ask(self._call, ask, served.text, window_tokens=window_tokens, salt=salt)
+        )
 
 
 class TextAnswer:

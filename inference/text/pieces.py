@@ -1,0 +1,197 @@
+"""Token ids of a prompt's pieces, kept: turns of a talk, system prompts and what is around them.
+
+A prompt is cut where its tokenizer cuts it itself: before added tokens that it takes out of the
+text before all else. Each segment between them is then normalized, split and encoded alone, so the
+ids of the pieces are those of the whole. `cut_names` says what must hold for that.
+"""
+
+import json
+import re
+import string
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, count
+from sys import getsizeof
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer
+
+BYTES_MAX = 32 * 1024 * 1024
+PIECES_MAX = 16_384
+# Of one piece: a few long ones must not push out all others.
+PIECE_CHARS_MAX = 128 * 1024
+# Longer texts are not cut, since looking for the places takes its time, too.
+TEXT_CHARS_MAX = 512 * 1024
+# Names at which texts are cut.
+CUTS_MAX = 256
+# A piece without its characters and ids: its key, its place in the table, heads of objects.
+PIECE_BYTES = 400
+ID_BYTES = 36
+
+# A name before which texts are cut begins so: no blank that the token before could take,
+# nothing that makes it part of a word.
+_BEGINS = frozenset(string.punctuation) - {"_"}
+_MODELS = frozenset({"BPE", "Unigram", "WordLevel", "WordPiece"})
+# Those that were read: each looks at one segment at a time. Metaspace asks, besides, whether it is
+# the first of the text, and a piece that is not the first begins with a token.
+_STEPS = frozenset({
+    "BertNormalizer", "BertPreTokenizer", "BertProcessing", "ByteLevel", "CharDelimiterSplit",
+    "Digits", "FixedLength", "Lowercase", "Metaspace", "NFC", "NFD", "NFKC", "NFKD", "Nmt",
+    "Precompiled", "Prepend", "Punctuation", "Replace", "RobertaProcessing", "Sequence", "Split",
+    "Strip", "StripAccents", "TemplateProcessing", "UnicodeScripts", "Whitespace",
+    "WhitespaceSplit",
+})  # fmt: skip
+
+Ids = Sequence[int]
+# Whose it is and of which tokenizer, the token at its beginning and the text behind it.
+Key = tuple[bytes, str, str]
+
+
+_NUMBERS = count()
+
+
+class PieceCache:
+    """Ids by piece, the least recently used dropped beyond a bound; one for all tokenizers.
+
+    For the event loop's thread alone.
+    """
+
+    def __init__(self, *, bytes_max: int = BYTES_MAX, pieces_max: int = PIECES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._pieces_max = pieces_max
+        self._kept: OrderedDict[Key, Ids] = OrderedDict()
+        self.size_bytes = 0
+        self.hits = 0
+        self.misses = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, key: Key) -> Ids | None:
+        ids = self._kept.get(key)
+        if ids is None:
+            self.misses += 1
+            return None
+        self._kept.move_to_end(key)
+        self.hits += 1
+        return ids
+
+    def put(self, key: Key, ids: Ids) -> None:
+        if key in self._kept or len(key[2]) > PIECE_CHARS_MAX:
+            return
+        self._kept[key] = ids
+        self.size_bytes += _size(key, ids)
+        while self.size_bytes > self._bytes_max or len(self._kept) > self._pieces_max:
+            self.size_bytes -= _size(*self._kept.popitem(last=False))
+
+
+class Draft:
+    """A text on its way to ids: `parts` that are known, and at which places what is missing."""
+
+    __slots__ = ("_cache", "_encode", "_missing", "_parts", "chars")
+
+    def __init__(
+        self,
+        parts: list[Ids],
+        missing: list[tuple[int, Key]],
+        encode: Callable[[str], Ids],
+        cache: PieceCache | None = None,
+    ) -> None:
+        self._parts = parts
+        self._missing = missing
+        self._encode = encode
+        self._cache = cache
+        # Characters that are left to encode.
+        self.chars = sum([len(key[2]) for _, key in missing])
+
+    def encode(self) -> None:
+        """Make what is missing. Any thread may: it touches nothing that others see."""
+        for place, (_, name, behind) in self._missing:
+            self._parts[place] = self._encode(name + behind)
+
+    def ids(self) -> list[int]:
+        """Of the whole text, when it is encoded; keeps what is new."""
+        if self._cache is not None:
+            for place, key in self._missing:
+                self._cache.put(key, self._parts[place])
+        return list(chain.from_iterable(self._parts))
+
+
+class Cutter:
+    """Cuts texts before the names of one tokenizer's tokens."""
+
+    def __init__(self, ids: Mapping[str, int], encode: Callable[[str], Ids]) -> None:
+        self._split = re.compile(f"({'|'.join(map(re.escape, ids))})").split
+        self._encode = encode
+        self._number = next(_NUMBERS).to_bytes(8)
+        self._alone = {name: (token,) for name, token in ids.items()}
+
+    def draft(self, texts: Sequence[str], cache: PieceCache, owner: bytes) -> Draft:
+        """`texts` are encoded each by itself. No other `owner` learns what was looked up."""
+        parts: list[Ids] = []
+        missing: list[tuple[int, Key]] = []
+        owner = self._number + owner
+        for text in texts:
+            # Before the first name there is none.
+            pieces = iter(("", *self._split(text)))
+            for name, behind in zip(pieces, pieces, strict=True):
+                if not behind:
+                    parts.append(self._alone[name] if name else ())
+                    continue
+                key = owner, name, behind
+                ids = cache.get(key)
+                if ids is None:
+                    missing.append((len(parts), key))
+                parts.append(ids or ())
+        return Draft(parts, missing, self._encode, cache)
+
+
+def cut_names(tokenizer: Tokenizer) -> dict[str, int]:
+    """Names before which any text may be cut, with their tokens; none where ids could change.
+
+    A name is found wherever it is: no other name has it inside or reaches into it. All that looks
+    at the text around a token stops at it, or is in the same piece.
+    """
+    model = tokenizer.model
+    sampled = getattr(model, "dropout", None) or getattr(model, "alpha", None)
+    if sampled or type(model).__name__ not in _MODELS or not all(map(_alone, _steps(tokenizer))):
+        return {}
+    added = sorted(tokenizer.get_added_tokens_decoder().items(), key=lambda pair: pair[0])
+    found = {token.content: id for id, token in added if not token.normalized}
+    ends = {name[at:] for name in found for at in range(1, len(name))}
+    # Templates are written with special tokens, as a rule.
+    plain = [token for _, token in added if _is_plain(token, ends)]
+    names = [token.content for token in sorted(plain, key=lambda token: not token.special)]
+    return {
+        name: found[name] for name in names[:CUTS_MAX] if sum(name in other for other in found) == 1
+    }
+
+
+def _is_plain(token: AddedToken, ends: set[str]) -> bool:
+    """Whether it takes nothing from the text before it, and no name ends as it begins."""
+    name = token.content
+    if token.normalized or token.lstrip or token.single_word or name[0] not in _BEGINS:
+        return False
+    return not any(name[:at] in ends for at in range(1, len(name)))
+
+
+def _steps(tokenizer: Tokenizer) -> Iterator[dict[str, Any]]:
+    """All that is done before and after the model, of sequences each step."""
+    for each in (tokenizer.normalizer, tokenizer.pre_tokenizer, tokenizer.post_processor):
+        pending = [json.loads(each.__getstate__())] if each is not None else []
+        while pending:
+            step = pending.pop()
+            for of in ("normalizers", "pretokenizers", "processors"):
+                pending += step.get(of, ())
+            yield step
+
+
+def _alone(step: dict[str, Any]) -> bool:
+    """Whether it does to a segment what it does to it within a text."""
+    if step.get("type") == "TemplateProcessing":
+        return [part["Sequence"]["id"] for part in step["single"] if "Sequence" in part] == ["A"]
+    return step.get("type") in _STEPS
+
+
+def _size(key: Key, ids: Ids) -> int:
+    return PIECE_BYTES + getsizeof(key[2]) + ID_BYTES * len(ids)
