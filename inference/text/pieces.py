@@ -22,8 +22,9 @@ PIECES_MAX = 16_384
 PIECE_CHARS_MAX = 128 * 1024
 # Longer texts are not cut, since looking for the places takes its time, too.
 TEXT_CHARS_MAX = 512 * 1024
-# Names at which texts are cut.
-CUTS_MAX = 256
+# Of a tokenizer's names those at which texts are cut, and places in one text, whose end is not cut.
+NAMES_MAX = 256
+CUTS_MAX = 1024
 # A piece without its characters and ids: its key, its place in the table, heads of objects.
 PIECE_BYTES = 400
 ID_BYTES = 36
@@ -46,7 +47,6 @@ Ids = Sequence[int]
 # Whose it is and of which tokenizer, the token at its beginning and the text behind it.
 Key = tuple[bytes, str, str]
 
-
 _NUMBERS = count()
 
 
@@ -63,9 +63,6 @@ class PieceCache:
         self.size_bytes = 0
         self.hits = 0
         self.misses = 0
-
-    def __len__(self) -> int:
-        return len(self._kept)
 
     def get(self, key: Key) -> Ids | None:
         ids = self._kept.get(key)
@@ -102,7 +99,7 @@ class Draft:
         self._encode = encode
         self._cache = cache
         # Characters that are left to encode.
-        self.chars = sum([len(key[2]) for _, key in missing])
+        self.chars = sum([len(name) + len(behind) for _, (_, name, behind) in missing])
 
     def encode(self) -> None:
         """Make what is missing. Any thread may: it touches nothing that others see."""
@@ -133,7 +130,7 @@ class Cutter:
         owner = self._number + owner
         for text in texts:
             # Before the first name there is none.
-            pieces = iter(("", *self._split(text)))
+            pieces = iter(("", *self._split(text, CUTS_MAX)))
             for name, behind in zip(pieces, pieces, strict=True):
                 if not behind:
                     parts.append(self._alone[name] if name else ())
@@ -157,20 +154,19 @@ def cut_names(tokenizer: Tokenizer) -> dict[str, int]:
     if sampled or type(model).__name__ not in _MODELS or not all(map(_alone, _steps(tokenizer))):
         return {}
     added = sorted(tokenizer.get_added_tokens_decoder().items(), key=lambda pair: pair[0])
-    found = {token.content: id for id, token in added if not token.normalized}
+    found = {token.content: (id, token) for id, token in added if not token.normalized}
     ends = {name[at:] for name in found for at in range(1, len(name))}
+    plain = [token for _, token in found.values() if _is_plain(token, ends)]
     # Templates are written with special tokens, as a rule.
-    plain = [token for _, token in added if _is_plain(token, ends)]
-    names = [token.content for token in sorted(plain, key=lambda token: not token.special)]
-    return {
-        name: found[name] for name in names[:CUTS_MAX] if sum(name in other for other in found) == 1
-    }
+    plain.sort(key=lambda token: not token.special)
+    names = [token.content for token in plain[:NAMES_MAX]]
+    return {name: found[name][0] for name in names if sum(name in each for each in found) == 1}
 
 
 def _is_plain(token: AddedToken, ends: set[str]) -> bool:
     """Whether it takes nothing from the text before it, and no name ends as it begins."""
     name = token.content
-    if token.normalized or token.lstrip or token.single_word or name[0] not in _BEGINS:
+    if token.lstrip or token.single_word or name[0] not in _BEGINS:
         return False
     return not any(name[:at] in ends for at in range(1, len(name)))
 

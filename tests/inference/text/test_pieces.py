@@ -117,11 +117,19 @@ def test_steps_that_nobody_has_read_are_not_cut(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_more_names_than_the_bound_leave_the_special_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "CUTS_MAX", len(SPECIAL))
+    monkeypatch.setattr(pieces, "NAMES_MAX", len(SPECIAL))
     tokenizer = Tokenizer(MODELS[0])
     tokenizer.add_tokens(_plain("<0>", "<1>"))
     tokenizer.add_special_tokens([AddedToken(name, special=True) for name in SPECIAL])
     assert list(cut_names(tokenizer)) == SPECIAL
+
+
+def test_the_end_of_a_text_with_many_places_is_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "CUTS_MAX", 3)
+    cache = PieceCache()
+    text = ModelText(tiny_tokenizer(), NO_TEMPLATES, cache)
+    assert encoded(text, TALK) == whole(tiny_tokenizer(), TALK)
+    assert cache.misses == 1 + len(["<|end|><|assistant|>two nights<|end|><|user|>"])
 
 
 def test_a_talk_that_goes_on_is_found() -> None:
