@@ -9,11 +9,12 @@ import json
 import re
 import string
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, count
 from sys import getsizeof
 from typing import Any
 
+import msgspec
 from tokenizers import AddedToken, Tokenizer
 
 BYTES_MAX = 32 * 1024 * 1024
@@ -42,6 +43,8 @@ _STEPS = frozenset({
     "Strip", "StripAccents", "TemplateProcessing", "UnicodeScripts", "Whitespace",
     "WhitespaceSplit",
 })  # fmt: skip
+
+_SEQUENCES = ("normalizers", "pretokenizers", "processors")
 
 Ids = Sequence[int]
 # Whose it is and of which tokenizer, the token at its beginning and the text behind it.
@@ -82,36 +85,30 @@ class PieceCache:
             self.size_bytes -= _size(*self._kept.popitem(last=False))
 
 
-class Draft:
+class Draft(msgspec.Struct):
     """A text on its way to ids: `parts` that are known, and at which places what is missing."""
 
-    __slots__ = ("_cache", "_encode", "_missing", "_parts", "chars")
+    parts: list[Ids]
+    missing: list[tuple[int, Key]]
+    encode_piece: Callable[[str], Ids]
+    cache: PieceCache | None = None
 
-    def __init__(
-        self,
-        parts: list[Ids],
-        missing: list[tuple[int, Key]],
-        encode: Callable[[str], Ids],
-        cache: PieceCache | None = None,
-    ) -> None:
-        self._parts = parts
-        self._missing = missing
-        self._encode = encode
-        self._cache = cache
-        # Characters that are left to encode.
-        self.chars = sum([len(name) + len(behind) for _, (_, name, behind) in missing])
+    @property
+    def chars(self) -> int:
+        """Characters that are left to encode."""
+        return sum([len(name) + len(behind) for _, (_, name, behind) in self.missing])
 
     def encode(self) -> None:
         """Make what is missing. Any thread may: it touches nothing that others see."""
-        for place, (_, name, behind) in self._missing:
-            self._parts[place] = self._encode(name + behind)
+        for place, (_, name, behind) in self.missing:
+            self.parts[place] = self.encode_piece(name + behind)
 
     def ids(self) -> list[int]:
         """Of the whole text, when it is encoded; keeps what is new."""
-        if self._cache is not None:
-            for place, key in self._missing:
-                self._cache.put(key, self._parts[place])
-        return list(chain.from_iterable(self._parts))
+        if self.cache is not None:
+            for place, key in self.missing:
+                self.cache.put(key, self.parts[place])
+        return list(chain.from_iterable(self.parts))
 
 
 class Cutter:
@@ -151,7 +148,9 @@ def cut_names(tokenizer: Tokenizer) -> dict[str, int]:
     """
     model = tokenizer.model
     sampled = getattr(model, "dropout", None) or getattr(model, "alpha", None)
-    if sampled or type(model).__name__ not in _MODELS or not all(map(_alone, _steps(tokenizer))):
+    steps = tokenizer.normalizer, tokenizer.pre_tokenizer, tokenizer.post_processor
+    told = [json.loads(step.__getstate__()) for step in steps if step is not None]
+    if sampled or type(model).__name__ not in _MODELS or not all(map(_alone, told)):
         return {}
     added = sorted(tokenizer.get_added_tokens_decoder().items(), key=lambda pair: pair[0])
     found = {token.content: (id, token) for id, token in added if not token.normalized}
@@ -171,22 +170,12 @@ def _is_plain(token: AddedToken, ends: set[str]) -> bool:
     return not any(name[:at] in ends for at in range(1, len(name)))
 
 
-def _steps(tokenizer: Tokenizer) -> Iterator[dict[str, Any]]:
-    """All that is done before and after the model, of sequences each step."""
-    for each in (tokenizer.normalizer, tokenizer.pre_tokenizer, tokenizer.post_processor):
-        pending = [json.loads(each.__getstate__())] if each is not None else []
-        while pending:
-            step = pending.pop()
-            for of in ("normalizers", "pretokenizers", "processors"):
-                pending += step.get(of, ())
-            yield step
-
-
 def _alone(step: dict[str, Any]) -> bool:
-    """Whether it does to a segment what it does to it within a text."""
+    """Whether what is done before or after the model is the same to a segment and in a text."""
     if step.get("type") == "TemplateProcessing":
         return [part["Sequence"]["id"] for part in step["single"] if "Sequence" in part] == ["A"]
-    return step.get("type") in _STEPS
+    inner = [each for name in _SEQUENCES for each in step.get(name, ())]
+    return step.get("type") in _STEPS and all(map(_alone, inner))
 
 
 def _size(key: Key, ids: Ids) -> int:

@@ -130,8 +130,11 @@ def tokenizers(draw: st.DrawFn) -> Tokenizer:
         if kind is not None:
             setattr(made, name, kind)
     added = draw(added_tokens)
+    # The library panics where one token takes the blanks with which another begins, and on a name
+    # of which nothing is left.
+    blank = any(token.content[0].isspace() for token in added)
+    assume(not (blank and any(token.rstrip for token in added)))
     for token in added:
-        # The library panics on a name of which nothing is left.
         normalizer = made.normalizer if token.normalized else None
         assume(normalizer is None or normalizer.normalize_str(token.content))
     made.add_tokens(added)
