@@ -23,7 +23,7 @@ _HEADER = struct.Struct("<IIQQ")
 _BUCKET = struct.Struct("<hI")
 _U32_MAX, _U64_MAX = 2**32 - 1, 2**64 - 1
 # The same bucket to numpy.
-_PACKED = np.dtype([("index", "<i2"), ("count", "<u4")])
+PACKED = np.dtype([("index", "<i2"), ("count", "<u4")])
 
 
 class Histogram:
@@ -56,7 +56,7 @@ class Histogram:
     @property
     def count(self) -> int:
         if self._one_packed:
-            return self.zeros + int(np.frombuffer(self._packed[0], _PACKED)["count"].sum())
+            return self.zeros + int(np.frombuffer(self._packed[0], PACKED)["count"].sum())
         return self.zeros + sum(self.buckets.values())
 
     def record(self, value: int) -> None:
@@ -121,7 +121,7 @@ class Histogram:
         return len(self._packed) == 1 and not self._buckets
 
     def _percentiles_packed(self, shares: Sequence[float]) -> list[float | None]:
-        packed = np.frombuffer(self._packed[0], _PACKED)
+        packed = np.frombuffer(self._packed[0], PACKED)
         seen = packed["count"].cumsum(dtype=np.int64) + self.zeros
         ranks = [max(1, ceil(share * int(seen[-1]))) for share in shares]
         indexes = packed["index"][seen.searchsorted(ranks)].tolist()
@@ -134,7 +134,7 @@ class Histogram:
         if self._one_packed:
             self._buckets = dict(_BUCKET.iter_unpack(self._packed.pop()))
             return
-        packed = np.frombuffer(b"".join(self._packed), _PACKED)
+        packed = np.frombuffer(b"".join(self._packed), PACKED)
         least = int(packed["index"].min())
         # Sums of doubles are exact up to 2^53, and no count comes near.
         sums = np.bincount(packed["index"].astype(np.int64) - least, weights=packed["count"])
@@ -149,16 +149,29 @@ class Histogram:
         """Compact form for storage; `from_bytes` restores it exactly, up to what its fields hold:
         a greater count, sum or maximum is stored as the greatest.
         """
-        buckets = self.buckets
+        if self._one_packed:
+            packed = self._packed[0]
+        else:
+            buckets = self.buckets
+            packed = b"".join(
+                [_BUCKET.pack(index, min(buckets[index], _U32_MAX)) for index in sorted(buckets)]
+            )
         head = _HEADER.pack(
-            len(buckets),
+            len(packed) // _BUCKET.size,
             min(self.zeros, _U32_MAX),
             min(self.total, _U64_MAX),
             min(self.maximum, _U64_MAX),
         )
-        return head + b"".join(
-            _BUCKET.pack(index, min(buckets[index], _U32_MAX)) for index in sorted(buckets)
-        )
+        return head + packed
+
+    @classmethod
+    def of_packed(cls, packed: bytes | memoryview, zeros: int) -> Histogram:
+        """Of buckets as they are stored, in their order; sum and maximum are yet to be set."""
+        made = cls()
+        made.zeros = zeros
+        if packed:
+            made._packed.append(packed)
+        return made
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview) -> Histogram:

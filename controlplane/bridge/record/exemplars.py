@@ -18,6 +18,8 @@ EACH = OCTAVES * len(EXEMPLAR_MEASURES)
 _PLACES = [PLACE[name] for name in EXEMPLAR_MEASURES]
 _BASES: Ints = OCTAVES * np.arange(len(EXEMPLAR_MEASURES))
 _POWERS: Ints = np.left_shift(1, np.arange(OCTAVES - 1))
+# Nearly all values are small, and a table is faster than a search.
+_OCTAVES = np.searchsorted(_POWERS, np.arange(65_536), side="right").astype(np.int8)
 
 Owner = tuple[str, str, str]
 
@@ -41,7 +43,7 @@ class Shown:
     def choose(
         self,
         records: Sequence[FinishedRequest],
-        owners: Sequence[int],
+        owners: Ints,
         measured: Measurements,
         had: int,
     ) -> list[NewExemplar]:
@@ -50,8 +52,10 @@ class Shown:
         `owners` has the owner's number for each request, -1 for one that has none.
         """
         values = measured.values[:, _PLACES]
-        octaves = np.searchsorted(_POWERS, values, side="right")
-        numbers = np.array(owners)[:, None]
+        octaves = _OCTAVES.take(values, mode="clip").astype(np.int64)
+        long = values >= len(_OCTAVES)
+        octaves[long] = np.searchsorted(_POWERS, values[long], side="right")
+        numbers = owners[:, None]
         spots = numbers * EACH + _BASES + octaves
         new = np.flatnonzero((numbers >= 0) & (values > 0) & ~self._shown[spots])
         spots = spots.reshape(-1)

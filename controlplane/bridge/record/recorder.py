@@ -13,10 +13,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import count
+from operator import attrgetter
 
 import structlog
 
 from controlplane.bridge.postgres.arrays import (
+    hex_array,
     int_array,
     nested_array,
     plain_array,
@@ -296,46 +298,28 @@ class PostgresRecorder:
         self._written_s = monotonic_s()
 
 
+_owner = attrgetter("organization", "project", "key")
+_words = attrgetter(
+    "model", "route", "node", "pool", "region", "operation", "error_code", "finish", "safety"
+)
+
+
 def _row_parameters(rows: Sequence[FinishedRequest]) -> list[bytes | None]:
     return [
-        plain_array([r.request.hex() for r in rows]),
+        hex_array([r.request for r in rows]),
         int_array([r.started_us for r in rows]),
-        nested_array([(r.organization, r.project, r.key) for r in rows]),
-        nested_array([_figures(r) for r in rows]),
-        word_array(
-            [
-                (
-                    r.model,
-                    r.route,
-                    r.node,
-                    r.pool,
-                    r.region,
-                    r.operation,
-                    r.error_code,
-                    r.finish,
-                    r.safety,
-                )
-                for r in rows
-            ]
-        ),
-        text_array([r.spans.hex() for r in rows]),
-        text_array([r.receipt.hex() for r in rows]),
+        nested_array(map(_owner, rows)),
+        nested_array([[_figures(r)] for r in rows]),
+        word_array(list(map(_words, rows))),
+        hex_array([r.spans for r in rows]),
+        hex_array([r.receipt for r in rows]),
     ]
 
 
-def _figures(r: FinishedRequest) -> map[str]:
-    return map(
-        str,
-        (
-            r.cost_nano,
-            r.total_us,
-            r.ttft_us,
-            r.prompt_tokens,
-            r.cached_tokens,
-            r.output_tokens,
-            r.status,
-            int(r.stream),
-        ),
+def _figures(r: FinishedRequest) -> str:
+    return (
+        f"{r.cost_nano},{r.total_us},{r.ttft_us},{r.prompt_tokens},{r.cached_tokens},"
+        f"{r.output_tokens},{r.status},{int(r.stream)}"
     )
 
 

@@ -10,13 +10,13 @@ from typing import NamedTuple
 import numpy as np
 
 from controlplane.bridge.record.exemplars import OWNERS_MAX, NewExemplar, Owner, Shown
-from controlplane.bridge.record.measured import NARROW, OWN, WIDE, Measurements, measure
+from controlplane.bridge.record.measured import NARROW, OWN, WIDE, Alike, Measurements, measure
 from controlplane.bridge.record.sheets import NOWHERE, SeriesSheet, Sheets
 from controlplane.gateway.nodes.drafts import DraftedTokens
 from controlplane.gateway.ports import FinishedRequest
 from controlplane.kernel.gauges import ACCEPTED, DRAFTED, GAUGES
 from controlplane.kernel.histogram import Histogram
-from controlplane.kernel.measures import PREEMPTED, prompt_bucket
+from controlplane.kernel.measures import PREEMPTED
 from controlplane.kernel.statuses import CLIENT_LEFT, FAILED_FROM
 
 OTHER = "other"
@@ -30,7 +30,7 @@ SAMPLED_MAX = 500
 # Requests that wait to be folded: at 200 a second more than any tick leaves.
 WAITING_MAX = 2_048
 # Folding this many takes a millisecond; fewer at once cost more each.
-FOLDED_AT_ONCE = 64
+FOLDED_AT_ONCE = 128
 # Models, and combinations of dimensions, whose rows are not looked up again.
 PLACES_MAX = 4_096
 COUNTERS_MAX = 20_000
@@ -197,37 +197,40 @@ class Minute:
             if len(known) > PLACES_MAX:
                 known.clear()
         measured = measure(records)
-        models = [self._of_model(record) for record in records]
-        owners = [self._of_owner(record) for record in records]
+        kinds = measured.kinds
+        models = [self._of_model(kind) for kind in kinds]
+        owners = [self._of_owner(kind) for kind in kinds]
         self.dirty |= self._add(models, WIDE, measured, len(measured.codes))
         self.dirty |= self._add(owners, OWN, measured, measured.heads)
-        narrow = [self._of_dimensions(record) for record in records]
+        narrow = [self._of_dimensions(kind) for kind in kinds]
         self._later |= self._add(narrow, NARROW, measured, measured.layers)
-        numbers = [place.owner for place in owners]
-        self.exemplars += self._shown.choose(records, numbers, measured, len(self.exemplars))
-        for record in records:
-            self._add_usage(record)
+        owned = np.array([place.owner for place in owners])[measured.groups]
+        self.exemplars += self._shown.choose(records, owned, measured, len(self.exemplars))
+        used = np.stack(measured.used, axis=1).tolist()
+        for kind, (requests, prompt, cached, *others) in zip(kinds, used, strict=True):
+            self._add_usage(kind, requests, [prompt - cached, cached, *others])
 
     def _add(
         self, places: Sequence[SheetRows], width: int, measured: Measurements, last: int
     ) -> set[SeriesKey]:
-        """Requests to all sheets of a width; answers with those that changed."""
+        """Groups to all sheets of a width; answers with those that changed."""
         rows = np.array([place.rows for place in places])
         self._books[width].add(rows, measured, last)
-        self.overflowed += sum([place.refused for place in places])
+        for place, requests in zip(places, measured.used.requests.tolist(), strict=True):
+            self.overflowed += place.refused * requests
         keys = self._keys[width]
         return {keys[row] for row in set(rows.reshape(-1).tolist()) if row != NOWHERE}
 
-    def _of_model(self, record: FinishedRequest) -> SheetRows:
-        model = record.model
+    def _of_model(self, kind: Alike) -> SheetRows:
+        model = kind.model
         place = self._models.get(model)
         if place is None:
             keys = [SeriesKey(model=name) for name in dict.fromkeys((model, ALL_MODELS))]
             place = self._models[model] = self._place(keys, WIDE)
         return place
 
-    def _of_owner(self, record: FinishedRequest) -> SheetRows:
-        owner = (record.organization, record.project, record.model)
+    def _of_owner(self, kind: Alike) -> SheetRows:
+        owner = (kind.organization, kind.project, kind.model)
         place = self._owners.get(owner)
         if place is None:
             number = len(self._owners)
@@ -242,22 +245,21 @@ class Minute:
             place = self._owners[owner] = self._place(keys, OWN)._replace(owner=number)
         return place
 
-    def _of_dimensions(self, record: FinishedRequest) -> SheetRows:
-        model, status = record.model, record.status // 100
-        bucket = prompt_bucket(record.prompt_tokens)
-        narrow = (model, record.route, record.pool, record.region, bucket, status)
+    def _of_dimensions(self, kind: Alike) -> SheetRows:
+        model, bucket, status = kind.model, kind.prompt_bucket, kind.status // 100
+        narrow = (model, kind.route, kind.pool, kind.region, bucket, status)
         place = self._narrow.get(narrow)
         if place is None:
             keys = [
                 SeriesKey(model=model, prompt_bucket=bucket),
                 SeriesKey(model=model, status_class=status),
             ]
-            if record.route:
-                keys.append(SeriesKey(model=model, route=record.route))
-            if record.pool:
-                keys.append(SeriesKey(model=model, pool=record.pool))
-            if record.region:
-                keys.append(SeriesKey(model=model, region=record.region))
+            if kind.route:
+                keys.append(SeriesKey(model=model, route=kind.route))
+            if kind.pool:
+                keys.append(SeriesKey(model=model, pool=kind.pool))
+            if kind.region:
+                keys.append(SeriesKey(model=model, region=kind.region))
             place = self._narrow[narrow] = self._place(keys, NARROW)
         return place
 
@@ -276,26 +278,21 @@ class Minute:
             self._keys[width].append(key)
         return sheet.row
 
-    def _add_usage(self, record: FinishedRequest) -> None:
-        owner = (record.organization, record.project, record.key)
-        key = (*owner, record.model, record.route, record.pool)
+    def _add_usage(self, kind: Alike, requests: int, used: list[int]) -> None:
+        """`used` is in the order of a usage key's counts, from the fourth on."""
+        key = (kind.organization, kind.project, kind.key, kind.model, kind.route, kind.pool)
         counts = self.usage.get(key)
         if counts is None:
             if len(self.usage) >= COUNTERS_MAX:
-                self.overflowed += 1
-                key = (record.organization, EVERYONE, EVERYONE, OTHER, OTHER, "")
+                self.overflowed += requests
+                key = (kind.organization, EVERYONE, EVERYONE, OTHER, OTHER, "")
             counts = self.usage.setdefault(key, [0] * USAGE_COUNTS)
         self.dirty_usage.add(key)
-        gone = record.status == CLIENT_LEFT
-        counts[0] += 1
-        counts[1] += record.status >= FAILED_FROM and not gone
-        counts[2] += gone
-        counts[3] += record.prompt_tokens - record.cached_tokens
-        counts[4] += record.cached_tokens
-        counts[5] += record.output_tokens
-        counts[6] += record.cost_nano
-        counts[7] += record.available_tokens
-        counts[8] += record.captured_tokens
+        gone = kind.status == CLIENT_LEFT
+        failed = kind.status >= FAILED_FROM and not gone
+        changes = [requests, requests * failed, requests * gone, *used]
+        for place, change in enumerate(changes):
+            counts[place] += change
 
 
 class Minutes:

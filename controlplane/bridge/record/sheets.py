@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controlplane.bridge.record.measured import NAMES, STRIDE, Ints, Measurements
-from controlplane.kernel.histogram import Histogram
+from controlplane.kernel.histogram import PACKED, Histogram
 
 ROWS_AT_FIRST = 32
 COLUMNS_AT_ONCE = 512
 # Of requests that have no sheet.
 NOWHERE = 0
+SIZE = PACKED.itemsize
 
 Number = TypeVar("Number", bound=np.generic)
 
@@ -49,9 +50,9 @@ class Sheets:
         return sheet
 
     def add(self, places: Ints, measured: Measurements, last: int) -> None:
-        """Add requests to their sheets, and the first `last` codes of them.
+        """Add groups of requests to their sheets, and the first `last` codes of them.
 
-        `places` has a line for each request, with as many rows as it belongs to.
+        `places` has a line for each group, with as many rows as it belongs to.
         """
         columns = self._columns_of(measured.codes[:last])
         spots = places[measured.rows[:last]] * self._counts.shape[1] + columns[:, None]
@@ -59,7 +60,7 @@ class Sheets:
         np.add.at(self._counts.reshape(-1), spots.reshape(-1), counts)
         spots = (places[:, :, None] * self.width + np.arange(self.width)).reshape(-1)
         for sums, values, gather in (
-            (self._totals, measured.values, np.add),
+            (self._totals, measured.sums, np.add),
             (self._maxima, measured.maxima, np.maximum),
         ):
             each = np.repeat(values[:, : self.width], places.shape[1], axis=0)
@@ -69,23 +70,30 @@ class Sheets:
         """Of one sheet by measure, of those that were measured."""
         counts = self._counts[row, : len(self._codes)]
         found = np.flatnonzero(counts)
-        made: dict[int, Histogram] = {}
-        for code, count in zip(self._codes[found].tolist(), counts[found].tolist(), strict=True):
-            place, index = divmod(code, STRIDE)
-            histogram = made.get(place)
-            if histogram is None:
-                histogram = made[place] = Histogram()
-            if index:
-                histogram.buckets[index - 1] = count
-            else:
-                histogram.zeros = count
+        found = found[np.argsort(self._codes[found])]
+        places, indexes = np.divmod(self._codes[found], STRIDE)
+        packed = np.empty(len(found), PACKED)
+        packed["index"], packed["count"] = indexes - 1, counts[found]
+        data = packed.tobytes()
+        starts = np.flatnonzero(np.diff(places, prepend=-1))
+        sums = np.add.reduceat(packed["count"], starts, dtype=np.int64) if len(found) else starts
         totals, maxima = self._totals[row].tolist(), self._maxima[row].tolist()
-        for place, histogram in made.items():
-            if place < self.width:
-                histogram.total, histogram.maximum = totals[place], maxima[place]
-            else:
-                histogram.total, histogram.maximum = histogram.count, 1
-        return {NAMES[place]: histogram for place, histogram in made.items()}
+        made: dict[str, Histogram] = {}
+        for place, start, stop, zeros, count in zip(
+            places[starts].tolist(),
+            starts.tolist(),
+            [*starts[1:].tolist(), len(found)],
+            np.where(indexes[starts], 0, packed["count"][starts]).tolist(),
+            sums.tolist(),
+            strict=True,
+        ):
+            first = start + bool(zeros)
+            histogram = Histogram.of_packed(data[first * SIZE : stop * SIZE], zeros)
+            measured = place < self.width
+            histogram.total = totals[place] if measured else count
+            histogram.maximum = maxima[place] if measured else 1
+            made[NAMES[place]] = histogram
+        return made
 
     def _columns_of(self, codes: Ints) -> NDArray[np.int32]:
         columns = self._columns[codes]
