@@ -201,7 +201,7 @@ def _kinds(records: Sequence[FinishedRequest], prompts: Ints) -> tuple[list[Alik
         places.setdefault(kind, len(places))
         for kind in zip(map(_names, records), buckets, strict=True)
     ]
-    return [Alike(*names, bucket) for names, bucket in places], np.array(groups, np.int64)
+    return [Alike._make((*names, bucket)) for names, bucket in places], np.array(groups, np.int64)
 
 
 class _Often(NamedTuple):

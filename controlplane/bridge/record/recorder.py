@@ -80,8 +80,9 @@ class PostgresRecorder:
         self._rows: deque[FinishedRequest] = deque()
         self._repeats: deque[list[FinishedRequest]] = deque()
         self.objectives = ObjectiveCounts()
-        self.totals = RunningTotals()
-        self._minutes = Minutes(self.totals.retire)
+        self._totals = RunningTotals()
+        self._uncounted: list[FinishedRequest] = []
+        self._minutes = Minutes(self._retire)
         self._lane = PostgresLane("telemetry", conninfo, self, STATEMENTS)
         self._rows_due = False
         self._series_due = False
@@ -119,6 +120,19 @@ class PostgresRecorder:
         """What this gateway has counted since it started, as far as it is folded."""
         return self.totals.sums(self._minutes.kept())
 
+    @property
+    def totals(self) -> RunningTotals:
+        """Of every request so far."""
+        self._count()
+        return self._totals
+
+    def _count(self) -> None:
+        self._totals.count(self._uncounted)
+        self._uncounted.clear()
+
+    def _retire(self, minute: Minute) -> None:
+        self.totals.retire(minute)
+
     def start(self) -> None:
         self._lane.start()
         self._ticker = asyncio.get_running_loop().create_task(self._tick(), name="series flush")
@@ -153,7 +167,9 @@ class PostgresRecorder:
         self._rows.append(record)
         self.objectives.count(record)
         self._minutes.add(record, wall_s())
-        self.totals.count(record)
+        self._uncounted.append(record)
+        if len(self._uncounted) >= ROWS_MAX:
+            self._count()
         if record.trace is not None and self._traces is not None:
             self._traces.take(record)
         if self._timer is None:
@@ -198,6 +214,7 @@ class PostgresRecorder:
 
     def _flush_rows(self) -> None:
         self._timer = None
+        self._count()
         self._rows_due = True
         self._lane.wake()
 

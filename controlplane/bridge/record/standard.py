@@ -45,18 +45,22 @@ class Classic:
         self.scale = scale
         self.rows: dict[Key, list[int]] = {}
         self.folded = 0
-        self._marks = [bound * scale for bound in bounds]
+        # Values are integers, so what is above a bound is above the integer below it.
+        self._marks = [int(bound * scale) for bound in bounds]
 
-    def add(self, key: Key, value: int) -> None:
+    def add(self, key: Key, values: Sequence[int]) -> None:
+        if not values:
+            return
         row = self.rows.get(key)
         if row is None:
-            row = self._make(key)
-        row[bisect_left(self._marks, value)] += 1
-        row[-1] += value
+            row = self._make(key, len(values))
+        for value in values:
+            row[bisect_left(self._marks, value)] += 1
+        row[-1] += sum(values)
 
-    def _make(self, key: Key) -> list[int]:
+    def _make(self, key: Key, values: int) -> list[int]:
         if len(self.rows) >= LABEL_SETS_MAX:
-            self.folded += 1
+            self.folded += values
             key = (OTHER, OTHER, key[2] if key[2] in KEPT_APART else OTHER_ERROR)
         return self.rows.setdefault(key, [0] * (len(self.bounds) + 2))
 
@@ -77,18 +81,19 @@ class Standard:
             each.folded for each in (self.duration, self.first_token, self.per_token, self.tokens)
         )
 
-    def count(self, record: FinishedRequest, model: str) -> None:
-        """Count one request, under this label for its model."""
-        operation, failed = record.operation, record.status >= FAILED_FROM
-        error = str(record.status) if failed else ""
-        self.duration.add((operation, model, error), record.total_us)
+    def count(self, alike: Sequence[FinishedRequest], model: str) -> None:
+        """Count requests of one operation and status, under this label for their model."""
+        operation, status = alike[0].operation, alike[0].status
+        failed = status >= FAILED_FROM
         key = (operation, model, "")
-        if record.ttft_us >= 0:
-            self.first_token.add(key, record.ttft_us)
-        if record.prompt_tokens:
-            self.tokens.add((operation, model, INPUT), record.prompt_tokens)
-        if record.output_tokens:
-            self.tokens.add((operation, model, OUTPUT), record.output_tokens)
-        if record.output_tokens > 1 and record.inter_token_us and not failed:
-            after_first_us = sum(record.inter_token_us)
-            self.per_token.add(key, after_first_us // (record.output_tokens - 1))
+        error = str(status) if failed else ""
+        self.duration.add((operation, model, error), [r.total_us for r in alike])
+        self.first_token.add(key, [r.ttft_us for r in alike if r.ttft_us >= 0])
+        prompts = [r.prompt_tokens for r in alike if r.prompt_tokens]
+        outputs = [r.output_tokens for r in alike if r.output_tokens]
+        self.tokens.add((operation, model, INPUT), prompts)
+        self.tokens.add((operation, model, OUTPUT), outputs)
+        if not failed:
+            paced = [r for r in alike if r.output_tokens > 1 and r.inter_token_us]
+            means = [sum(r.inter_token_us) // (r.output_tokens - 1) for r in paced]
+            self.per_token.add(key, means)

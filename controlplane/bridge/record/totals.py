@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable
+from operator import attrgetter
 
 from controlplane.bridge.record.measured import SHED_CODES
 from controlplane.bridge.record.series import ANY, OTHER, Minute
@@ -78,10 +79,11 @@ class BoundedNames:
         self._most = most
         self._known: set[str] = set()
 
-    def see(self, name: str) -> str:
-        """The label of a request's name; one that has to share `other` is counted."""
+    def see(self, name: str, requests: int) -> str:
+        """The label of a name of some requests; one that has to share `other` is counted."""
         label = self.claim(name)
-        self.folded += bool(name) and label is OTHER
+        if name and label is OTHER:
+            self.folded += requests
         return label
 
     def claim(self, name: str) -> str:
@@ -131,6 +133,9 @@ class Sums:
         )
 
 
+_labels = attrgetter("model", "route", "status", "error_code", "finish", "operation")
+
+
 class RunningTotals:
     def __init__(self) -> None:
         self.models = BoundedNames(MODELS_MAX)
@@ -152,20 +157,30 @@ class RunningTotals:
         names = (self.models, self.routes, self.words)
         return sum(each.folded for each in names) + self.standard.folded
 
-    def count(self, record: FinishedRequest) -> None:
-        model = self.models.see(record.model)
-        self.requests[model, self.routes.see(record.route), record.status // 100] += 1
-        if record.retries:
-            self.retries[model] += record.retries
+    def count(self, records: Iterable[FinishedRequest]) -> None:
+        """Count requests, those together that have the same labels."""
+        kinds: dict[tuple[object, ...], list[FinishedRequest]] = {}
+        for record in records:
+            kinds.setdefault(_labels(record), []).append(record)
+        for alike in kinds.values():
+            self._count(alike)
+
+    def _count(self, alike: list[FinishedRequest]) -> None:
+        record, requests = alike[0], len(alike)
+        model = self.models.see(record.model, requests)
+        route = self.routes.see(record.route, requests)
+        self.requests[model, route, record.status // 100] += requests
+        if retries := sum([each.retries for each in alike]):
+            self.retries[model] += retries
         if record.status == CLIENT_LEFT:
-            self.cancels[model] += 1
+            self.cancels[model] += requests
         elif record.status >= FAILED_FROM:
-            self.refusals[model, self.words.see(record.error_code)] += 1
+            self.refusals[model, self.words.see(record.error_code, requests)] += requests
             if record.error_code in SHED_CODES:
-                self.sheds[model] += 1
+                self.sheds[model] += requests
         if record.finish:
-            self.finishes[model, self.words.see(record.finish)] += 1
-        self.standard.count(record, model)
+            self.finishes[model, self.words.see(record.finish, requests)] += requests
+        self.standard.count(alike, model)
 
     def retire(self, minute: Minute) -> None:
         """A minute is over and will be forgotten."""

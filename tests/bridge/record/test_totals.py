@@ -38,7 +38,7 @@ def test_what_was_counted_outlives_its_minute() -> None:
     for number in range(6):
         record = make_record(total_us=1_000_000)
         minutes.add(record, number * 60.0)
-        totals.count(record)
+        totals.count([record])
         minutes.note(GaugeSample(MODEL, "", DRAFTED, 10), number * 60.0)
         minutes.note(GaugeSample(MODEL, "", ACCEPTED, 7), number * 60.0)
         for pool in ("", "default"):
