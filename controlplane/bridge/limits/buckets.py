@@ -1,6 +1,6 @@
 """Which limits a key's requests count in, and what an answer about them tells."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -14,6 +14,7 @@ DAY_S = 86_400.0
 BUCKET_PREFIX = b"sluice:{rate}:"
 # What is in progress comes back whenever a request ends: no one can say when.
 FLIGHT_RETRY_S = 1.0
+PLANS_MAX = 100_000
 
 
 class LimitBucket(msgspec.Struct, frozen=True):
@@ -47,6 +48,10 @@ class LimitPlan(msgspec.Struct, frozen=True):
     organization: Limits | None
     buckets: tuple[LimitBucket, ...]
     flights: tuple[LimitBucket, ...]
+    flight_names: tuple[bytes, ...]
+    # Places of buckets of tokens, and whether no two buckets are of one dimension.
+    token_places: tuple[int, ...]
+    distinct: bool
 
 
 def make_plan(key: KeyRecord, snapshot: Snapshot) -> LimitPlan:
@@ -59,7 +64,52 @@ def make_plan(key: KeyRecord, snapshot: Snapshot) -> LimitPlan:
     if organization is not None:
         made += _buckets("organization", key.organization, organization)
     flights = tuple(bucket for bucket in made if not bucket.period_s)
-    return LimitPlan(key, project, organization, tuple(made), flights)
+    dimensions = [bucket.dimension for bucket in made]
+    return LimitPlan(
+        key,
+        project,
+        organization,
+        tuple(made),
+        flights,
+        flight_names=tuple(bucket.name for bucket in flights),
+        token_places=tuple(place for place, name in enumerate(dimensions) if name == "tokens"),
+        distinct=len(set(dimensions)) == len(dimensions),
+    )
+
+
+class LimitPlans:
+    """Plans of keys as they are asked for, made anew where what they were made from has changed."""
+
+    def __init__(self, snapshot: Callable[[], Snapshot]) -> None:
+        self._snapshot = snapshot
+        self._made: dict[str, LimitPlan] = {}
+        # Those that were held against the snapshot in force.
+        self._checked: dict[str, LimitPlan] = {}
+        self._in_force: Snapshot | None = None
+
+    def of(self, key: KeyRecord) -> LimitPlan:
+        """The key's, as of the snapshot in force."""
+        snapshot = self._snapshot()
+        if snapshot is not self._in_force:
+            self._in_force, self._checked = snapshot, {}
+        plan = self._checked.get(key.id)
+        if plan is None or plan.key is not key:
+            plan = self._checked[key.id] = self._check(key, snapshot)
+        return plan
+
+    def _check(self, key: KeyRecord, snapshot: Snapshot) -> LimitPlan:
+        plan = self._made.get(key.id)
+        if (
+            plan is None
+            or plan.key is not key
+            or plan.project is not snapshot.projects.get(key.project)
+            or plan.organization is not snapshot.organizations.get(key.organization)
+        ):
+            if len(self._made) >= PLANS_MAX:
+                self._made.clear()
+                self._checked.clear()
+            plan = self._made[key.id] = make_plan(key, snapshot)
+        return plan
 
 
 def _buckets(scope: LimitScope, subject: str, limits: Limits) -> list[LimitBucket]:
@@ -84,6 +134,9 @@ def allowance_of(
 
     `refused` is the place of the bucket that refused, from 1; 0: none.
     """
+    if plan.distinct and not refused:
+        found = rooms_of(plan, levels, gateways)
+        return Allowance(allowed=True, rooms=found, flights=plan.flight_names)
     rooms: dict[Dimension, Room] = {}
     for bucket, level in zip(plan.buckets, levels, strict=True):
         room = _room(bucket, level, gateways)
@@ -91,8 +144,7 @@ def allowance_of(
         if tightest is None or room.remaining < tightest.remaining:
             rooms[bucket.dimension] = room
     if not refused:
-        flights = tuple([bucket.name for bucket in plan.flights])
-        return Allowance(allowed=True, rooms=tuple(rooms.values()), flights=flights)
+        return Allowance(allowed=True, rooms=tuple(rooms.values()), flights=plan.flight_names)
     bucket, level = plan.buckets[refused - 1], levels[refused - 1]
     wait_s = FLIGHT_RETRY_S
     if bucket.period_s:

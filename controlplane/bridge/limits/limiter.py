@@ -21,8 +21,8 @@ from controlplane.bridge.limits.buckets import (
     BUCKET_PREFIX,
     LimitBucket,
     LimitPlan,
+    LimitPlans,
     allowance_of,
-    make_plan,
     rooms_of,
 )
 from controlplane.bridge.limits.counting import Gateways, Take
@@ -36,7 +36,6 @@ from controlplane.kernel.clock import monotonic_s
 BATCH_MAX = 256
 TAKES_WAITING_MAX = 10_000
 ADJUSTMENTS_MAX = 100_000
-PLANS_MAX = 100_000
 # Up to this fill, other gateways will hardly have used the rest since it was last seen.
 ROOMY_SHARE = 0.5
 RECONNECT_S_MIN = 0.1
@@ -58,7 +57,6 @@ class RedisLimiter:
 
     def __init__(self, url: str, *, snapshot: Callable[[], Snapshot], gateways: Gateways) -> None:
         self._url = url
-        self._snapshot = snapshot
         self._gateways = gateways
         self._link: RedisLink | None = None
         self._busy = False
@@ -67,7 +65,7 @@ class RedisLimiter:
         self._shares = RateShares()
         self._flights = Flights()
         self._presence_due = True
-        self._plans: dict[str, LimitPlan] = {}
+        self._plan = LimitPlans(snapshot).of
         self._task: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._ready = asyncio.Event()
@@ -98,7 +96,16 @@ class RedisLimiter:
         plan = self._plan(key)
         if not plan.buckets:
             return UNLIMITED
-        return await self._ask(Take(plan, tokens, self._loop.create_future()))
+        take = Take(plan, tokens, self._loop.create_future())
+        if self._link is None:
+            return self._take_locally(take)
+        if len(self._waiting) >= TAKES_WAITING_MAX or (plan.flights and self._flights.full):
+            return CROWDED
+        levels = await self._levels(take)
+        if levels is None:
+            return self._take_locally(take)
+        in_units = [level / MILLI for level in levels[1:]]
+        return allowance_of(plan, tokens, levels[0], in_units)
 
     async def look(self, key: KeyRecord) -> tuple[Room, ...]:
         """What each of its limits leaves; counts nothing."""
@@ -114,18 +121,6 @@ class RedisLimiter:
             return rooms_of(plan, [bucket.limit for bucket in plan.buckets])
         local = [self._level(bucket, division, now_s) for bucket in plan.buckets]
         return rooms_of(plan, local, division.gateways)
-
-    async def _ask(self, take: Take) -> Allowance:
-        plan = take.plan
-        if self._link is None:
-            return self._take_locally(take)
-        if len(self._waiting) >= TAKES_WAITING_MAX or (plan.flights and self._flights.full):
-            return CROWDED
-        levels = await self._levels(take)
-        if levels is None:
-            return self._take_locally(take)
-        in_units = [level / MILLI for level in levels[1:]]
-        return allowance_of(plan, take.tokens, levels[0], in_units)
 
     async def _levels(self, take: Take) -> list[int] | None:
         """What Redis answers, None where it does not."""
@@ -171,9 +166,9 @@ class RedisLimiter:
 
         A bucket may hold more than its limit then: nothing is admitted until that has leaked.
         """
-        for bucket in self._plan(key).buckets:
-            if bucket.dimension == "tokens" and tokens:
-                self._adjust(Adjustment(bucket, float(tokens), 0.0))
+        plan = self._plan(key)
+        for place in plan.token_places if tokens else ():
+            self._adjust(Adjustment(plan.buckets[place], float(tokens), 0.0))
 
     def _adjust(self, change: Adjustment) -> None:
         if self._link is None:
@@ -189,19 +184,6 @@ class RedisLimiter:
         elif len(self._adjustments) >= ADJUSTMENTS_MAX:
             return
         self._adjustments[name] = change
-
-    def _plan(self, key: KeyRecord) -> LimitPlan:
-        snapshot, plan = self._snapshot(), self._plans.get(key.id)
-        if (
-            plan is None
-            or plan.key is not key
-            or plan.project is not snapshot.projects.get(key.project)
-            or plan.organization is not snapshot.organizations.get(key.organization)
-        ):
-            if len(self._plans) >= PLANS_MAX:
-                self._plans.clear()
-            plan = self._plans[key.id] = make_plan(key, snapshot)
-        return plan
 
     def _nudge(self) -> None:
         """Call now, if nothing is called and nothing waits to be."""
@@ -233,12 +215,22 @@ class RedisLimiter:
         ]
         asked = []
         flying = {bucket.name: bucket for bucket in self._flights.to_state()}
+        plain: dict[int, list[float]] = {}
         for take in batch:
-            request: list[float] = []
-            for bucket in take.plan.buckets:
-                request += (place(bucket), bucket.limit, bucket.period_s, take.cost(bucket))
+            plan, request = take.plan, plain.get(id(take.plan))
+            if request is None or take.look:
+                request = []
+                for bucket in plan.buckets:
+                    request += (place(bucket), bucket.limit, bucket.period_s, take.cost(bucket))
+                flying.update((bucket.name, bucket) for bucket in plan.flights)
+                if not take.look:
+                    plain[id(plan)] = request
+            else:
+                # Requests with the same limits differ in their tokens alone.
+                request = request.copy()
+                for each in plan.token_places:
+                    request[4 * each + 3] = take.tokens
             asked.append(request)
-            flying.update((bucket.name, bucket) for bucket in take.plan.flights)
         stated = list(flying.values())
         flights: list[object] = []
         if stated or self._presence_due or self._flights.whole_due:
@@ -280,26 +272,34 @@ class RedisLimiter:
             return
         now_s = monotonic_s()
         start = 0
+        last: dict[int, tuple[LimitPlan, list[int]]] = {}
         for take in batch:
-            end = start + 1 + len(take.plan.buckets)
-            self._take_answered(take, reply[start:end], now_s)
+            plan = take.plan
+            end = start + 1 + len(plan.buckets)
+            levels = reply[start:end]
+            self._take_answered(take, levels)
+            # The last of a plan comes last, whatever other plans share of its buckets.
+            last.pop(id(plan), None)
+            last[id(plan)] = plan, levels
             start = end
+        for plan, levels in last.values():
+            for bucket, level in zip(plan.buckets, levels[1:], strict=True):
+                if bucket.period_s:
+                    self._shares.saw(bucket, level / MILLI, now_s)
         if start < len(reply):
             self._flights.heard(reply[start], now_s)
             self._flights.stated(stated)
         if self._waiting or self._flights.news:
             self._flush()
 
-    def _take_answered(self, take: Take, levels: list[int], now_s: float) -> None:
-        for bucket, level in zip(take.plan.buckets, levels[1:], strict=True):
-            if bucket.period_s:
-                self._shares.saw(bucket, level / MILLI, now_s)
-        if not levels[0] and not take.look:
-            if take.answer.done():
-                self._flights.counted_wrong(take.plan.flights)
+    def _take_answered(self, take: Take, levels: list[int]) -> None:
+        flights, waits = take.plan.flights, not take.answer.done()
+        if flights and not levels[0] and not take.look:
+            if waits:
+                self._flights.began(flights)
             else:
-                self._flights.began(take.plan.flights)
-        if not take.answer.done():
+                self._flights.counted_wrong(flights)
+        if waits:
             take.answer.set_result(levels)
 
     def _lost(self, batch: list[Take]) -> None:

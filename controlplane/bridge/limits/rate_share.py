@@ -93,7 +93,11 @@ class RateShares:
     def seen(self, bucket: LimitBucket, now_s: float) -> float | None:
         """How full a shared bucket must be by now, if only this gateway used it since."""
         known = self._seen.get(bucket.name)
-        return None if known is None else known[1].leaked(bucket.rate, now_s)
+        if known is None:
+            return None
+        seen = known[1]
+        level = seen.level - (now_s - seen.at_s) * (bucket.limit / bucket.period_s)
+        return level if level > 0.0 else 0.0
 
     def begin(self, now_s: float) -> None:
         """Redis went away; a second loss in a row changes nothing."""
