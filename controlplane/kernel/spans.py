@@ -5,6 +5,7 @@ measured elsewhere (proxy, network, node) and listed in `s5_infer/remote_spans.p
 `s1_admission/arrival.py`. A test holds folders, this table and the README's table equal.
 """
 
+import struct
 from array import array
 from collections.abc import Sequence
 
@@ -87,6 +88,7 @@ def _table() -> tuple[Span, ...]:
 
 SPANS: tuple[Span, ...] = _table()
 INDEX: dict[str, int] = {span.name: span.index for span in SPANS}
+_TIMES = struct.Struct(f"<{2 * len(SPANS)}i")
 
 
 def pack_spans(starts_us: Sequence[int], durations_us: Sequence[int]) -> bytes:
@@ -95,10 +97,10 @@ def pack_spans(starts_us: Sequence[int], durations_us: Sequence[int]) -> bytes:
     A start is ABSENT where a span did not run, and negative for what came before arrival. What
     int32 cannot hold becomes the nearest that it can: a measurement never breaks its request.
     """
-    times = [*starts_us, *durations_us]
     try:
-        return array("i", times).tobytes()
-    except OverflowError:
+        return _TIMES.pack(*starts_us, *durations_us)
+    except struct.error:
+        times = [*starts_us, *durations_us]
         return array("i", [min(max(time, ABSENT), _TIME_US_MAX) for time in times]).tobytes()
 
 

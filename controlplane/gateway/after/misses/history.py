@@ -76,6 +76,8 @@ class History:
 def shared_blocks(first: Sequence[bytes], second: Sequence[bytes]) -> int:
     """Leading blocks that two chains share: a hash covers all before it, so one is enough."""
     most = min(len(first), len(second))
+    if not most or first[0] != second[0]:
+        return 0
     return last_true(most, lambda _, high: first[high - 1] == second[high - 1])
 
 
