@@ -14,32 +14,64 @@ CREATE OR REPLACE FUNCTION ledger_hold(
 ) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
 SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashagg = off AS $$
 DECLARE
+    v_fits boolean;
     v_short uuid[];
     v_codes text[];
 BEGIN
-    WITH demand AS MATERIALIZED (
-        SELECT b.id, sum(h.amount)::bigint AS need
-        FROM unnest(p_amount, p_budgets) AS h(amount, budgets), unnest(h.budgets::uuid[]) AS b(id)
-        GROUP BY b.id ORDER BY b.id
+    WITH asked AS MATERIALIZED (
+        SELECT unnest(p_request) AS request, unnest(p_organization) AS organization,
+               unnest(p_project) AS project, unnest(p_key) AS key, unnest(p_amount) AS amount,
+               unnest(p_model) AS model, unnest(p_version) AS version, unnest(p_input) AS input,
+               unnest(p_cached) AS cached, unnest(p_output) AS output,
+               unnest(p_expires_s) AS expires_s, unnest(p_budgets)::uuid[] AS budgets,
+               unnest(p_others) AS others
+        ORDER BY 1
+    ), demand AS MATERIALIZED (
+        SELECT m.id, sum(m.amount)::bigint AS need
+        FROM (SELECT unnest(a.budgets) AS id, a.amount FROM asked a) AS m
+        GROUP BY m.id ORDER BY m.id
     ), taken AS (
         UPDATE budgets AS b
         SET short = b.lim - b.posted - b.held < d.need,
             held = b.held + CASE WHEN b.lim - b.posted - b.held < d.need THEN 0 ELSE d.need END
         FROM demand d WHERE b.id = d.id
-        RETURNING b.id, b.short
+        RETURNING b.short
+    ), found AS MATERIALIZED (
+        SELECT count(*) FILTER (WHERE NOT t.short) = (SELECT count(*) FROM demand) AS fits
+        FROM taken t
+    ), opened AS (
+        INSERT INTO open_holds (request, organization, project, key, amount, model, price_version,
+                                input_pico, cached_pico, output_pico, expires_at, budgets, others)
+        SELECT a.request, a.organization, a.project, a.key, a.amount, a.model, a.version, a.input,
+               a.cached, a.output, clock_timestamp() + a.expires_s * interval '1 second',
+               a.budgets, a.others
+        FROM asked a WHERE (SELECT fits FROM found)
+    ), booked AS (
+        INSERT INTO transfers (request, slot, kind, debit, credit, amount, organization, project,
+                               key, model, price_version, input_pico, cached_pico, output_pico,
+                               budgets, others)
+        SELECT a.request, 0, 'hold', ledger_payer(a.organization, a.budgets),
+               'revenue:' || a.model, a.amount, a.organization, a.project, a.key, a.model,
+               a.version, a.input, a.cached, a.output, a.budgets, a.others
+        FROM asked a WHERE (SELECT fits FROM found)
     )
-    SELECT array_agg(d.id) INTO v_short
-    FROM demand d LEFT JOIN taken t ON t.id = d.id WHERE t.short IS DISTINCT FROM false;
-
-    IF v_short IS NOT NULL THEN
-        -- A repeat must not be refused for want of the room that it holds itself.
-        IF EXISTS (SELECT 1 FROM open_holds WHERE request = ANY (p_request)) THEN
-            RAISE EXCEPTION 'a hold of this batch is open already' USING ERRCODE = 'SL001';
-        END IF;
-        v_codes := ledger_admit(p_amount, p_budgets, v_short);
+    SELECT fits INTO v_fits FROM found;
+    IF v_fits THEN
+        RETURN NULL;
     END IF;
+
+    -- A repeat must not be refused for want of the room that it holds itself.
+    IF EXISTS (SELECT 1 FROM open_holds WHERE request = ANY (p_request)) THEN
+        RAISE EXCEPTION 'a hold of this batch is open already' USING ERRCODE = 'SL001';
+    END IF;
+    SELECT array_agg(d.id) INTO v_short
+    FROM (SELECT DISTINCT m.id FROM unnest(p_budgets) AS h(budgets),
+                                    unnest(h.budgets::uuid[]) AS m(id)) AS d
+         LEFT JOIN budgets b ON b.id = d.id
+    WHERE b.short IS DISTINCT FROM false;
+    v_codes := ledger_admit(p_amount, p_budgets, v_short);
     PERFORM ledger_book_holds(p_request, p_organization, p_project, p_key, p_amount, p_model,
                               p_version, p_input, p_cached, p_output, p_expires_s, p_budgets,
                               p_others, v_codes);

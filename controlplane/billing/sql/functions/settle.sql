@@ -2,6 +2,13 @@
 -- believes; anything else than an exact match raises, and `ledger_settle_exact` decides from rows.
 -- Amount 0 releases. A request settles once: a repeat of either function changes nothing.
 
+-- What slot 1 tells of: all that was held where it is given back, else the charge up to it. A plain
+-- expression, which PostgreSQL puts into the statements that call it.
+CREATE OR REPLACE FUNCTION ledger_resolved(held bigint, amount bigint) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE WHEN amount = 0 THEN held WHEN held = 0 THEN amount ELSE least(amount, held) END
+$$;
+
 CREATE OR REPLACE FUNCTION ledger_settle(
     p_request uuid[], p_organization uuid[], p_project uuid[], p_key uuid[], p_held bigint[],
     p_amount bigint[], p_model text[], p_version integer[], p_input bigint[], p_cached bigint[],
@@ -9,42 +16,83 @@ CREATE OR REPLACE FUNCTION ledger_settle(
 ) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
 SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashagg = off AS $$
 DECLARE
-    v_missing integer;
+    v_missing bigint;
+    v_overages bigint;
 BEGIN
-    WITH wanted AS MATERIALIZED (
-        SELECT s.request, s.held, s.budgets::uuid[] AS budgets
-        FROM unnest(p_request, p_held, p_budgets) AS s(request, held, budgets)
-        WHERE s.held > 0 ORDER BY s.request
-    ), resolved AS (
-        DELETE FROM open_holds o USING wanted w
-        WHERE o.request = w.request AND o.amount = w.held AND o.budgets = w.budgets
-        RETURNING 1
+    WITH asked AS MATERIALIZED (
+        SELECT unnest(p_request) AS request, unnest(p_organization) AS organization,
+               unnest(p_project) AS project, unnest(p_key) AS key, unnest(p_held) AS held,
+               unnest(p_amount) AS amount, unnest(p_model) AS model,
+               unnest(p_version) AS version, unnest(p_input) AS input,
+               unnest(p_cached) AS cached, unnest(p_output) AS output,
+               unnest(p_tokens)::integer[] AS tokens, unnest(p_source) AS source,
+               unnest(p_budgets)::uuid[] AS budgets
+        ORDER BY 1
+    ), gone AS (
+        DELETE FROM open_holds o USING asked a
+        WHERE o.request = a.request AND a.held > 0 AND o.amount = a.held
+          AND o.budgets = a.budgets
+        RETURNING a.held, a.amount, a.budgets
+    ), found AS MATERIALIZED (
+        SELECT (SELECT count(*) FROM asked a WHERE a.held > 0) - count(*) AS missing,
+               count(*) FILTER (WHERE g.amount > g.held) AS overages
+        FROM gone g
+    ), change AS MATERIALIZED (
+        SELECT m.id, sum(m.held)::bigint AS held, sum(m.amount)::bigint AS amount
+        FROM (SELECT unnest(g.budgets) AS id, g.held, g.amount FROM gone g) AS m
+        GROUP BY m.id ORDER BY m.id
+    ), moved AS (
+        UPDATE budgets AS b
+        SET held = b.held - c.held, posted = b.posted + c.amount,
+            over = greatest(b.over, b.posted + c.amount + b.held - c.held - b.lim)
+        FROM change c WHERE b.id = c.id AND (SELECT missing = 0 FROM found)
+    ), booked AS (
+        INSERT INTO transfers (request, slot, kind, debit, credit, amount, organization, project,
+                               key, model, price_version, input_pico, cached_pico, output_pico,
+                               uncached, cached, output, source)
+        SELECT a.request, 1, CASE WHEN a.amount = 0 THEN 'release' ELSE 'settle' END,
+               ledger_payer(a.organization, CASE WHEN a.held > 0 THEN a.budgets END),
+               'revenue:' || a.model, ledger_resolved(a.held, a.amount), a.organization, a.project,
+               a.key, a.model, a.version, a.input, a.cached, a.output, a.tokens[1], a.tokens[2],
+               a.tokens[3], a.source
+        FROM asked a WHERE (SELECT missing = 0 FROM found)
     )
-    SELECT (SELECT count(*) FROM wanted) - (SELECT count(*) FROM resolved) INTO v_missing;
+    SELECT missing, overages INTO v_missing, v_overages FROM found;
     IF v_missing > 0 THEN
         RAISE EXCEPTION '% holds are not open as believed', v_missing USING ERRCODE = 'SL001';
     END IF;
-
-    WITH change AS MATERIALIZED (
-        SELECT b.id, sum(s.held)::bigint AS held, sum(s.amount)::bigint AS amount
-        FROM unnest(p_held, p_amount, p_budgets) AS s(held, amount, budgets),
-             unnest(s.budgets::uuid[]) AS b(id)
-        WHERE s.held > 0 GROUP BY b.id ORDER BY b.id
-    )
-    UPDATE budgets AS b
-    SET held = b.held - c.held, posted = b.posted + c.amount,
-        over = greatest(b.over, b.posted + c.amount + b.held - c.held - b.lim)
-    FROM change c WHERE b.id = c.id;
-
-    PERFORM ledger_book_settlements(p_request, p_organization, p_project, p_key, p_held, p_amount,
-                                    p_model, p_version, p_input, p_cached, p_output, p_tokens,
-                                    p_source, p_budgets);
+    IF v_overages > 0 THEN
+        PERFORM ledger_book_overages(p_request, p_organization, p_project, p_key, p_held, p_amount,
+                                     p_model, p_version, p_input, p_cached, p_output, p_source,
+                                     p_budgets);
+    END IF;
     RETURN NULL;
 END $$;
 
--- Called by the functions around it, under their settings.
+-- What came beyond the holds. Called by the functions around it, under their settings.
+CREATE OR REPLACE FUNCTION ledger_book_overages(
+    p_request uuid[], p_organization uuid[], p_project uuid[], p_key uuid[], p_held bigint[],
+    p_amount bigint[], p_model text[], p_version integer[], p_input bigint[], p_cached bigint[],
+    p_output bigint[], p_source text[], p_budgets text[]
+) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO transfers (request, slot, kind, debit, credit, amount, organization, project, key,
+                           model, price_version, input_pico, cached_pico, output_pico, source)
+    SELECT s.request, 2, 'overage', ledger_payer(s.organization, s.budgets::uuid[]),
+           'revenue:' || s.model, s.amount - s.held, s.organization, s.project, s.key, s.model,
+           s.version, s.input, s.cached, s.output, s.source
+    FROM unnest(p_request, p_organization, p_project, p_key, p_held, p_amount, p_model, p_version,
+                p_input, p_cached, p_output, p_source, p_budgets)
+             AS s(request, organization, project, key, held, amount, model, version, input, cached,
+                  output, source, budgets)
+    WHERE s.held > 0 AND s.amount > s.held
+    ORDER BY s.request;
+END $$;
+
+-- Called by the function after it, under its settings.
 CREATE OR REPLACE FUNCTION ledger_book_settlements(
     p_request uuid[], p_organization uuid[], p_project uuid[], p_key uuid[], p_held bigint[],
     p_amount bigint[], p_model text[], p_version integer[], p_input bigint[], p_cached bigint[],
@@ -55,25 +103,21 @@ BEGIN
     INSERT INTO transfers (request, slot, kind, debit, credit, amount, organization, project, key,
                            model, price_version, input_pico, cached_pico, output_pico, uncached,
                            cached, output, source)
-    SELECT s.request, line.slot, line.kind,
-           ledger_payer(s.organization, CASE WHEN s.held > 0 THEN s.budgets::uuid[] END),
-           'revenue:' || s.model, line.amount, s.organization, s.project, s.key, s.model,
-           s.version, s.input, s.cached, s.output, line.tokens[1], line.tokens[2], line.tokens[3],
-           s.source
-    FROM unnest(p_request, p_organization, p_project, p_key, p_held, p_amount, p_model, p_version,
-                p_input, p_cached, p_output, p_tokens, p_source, p_budgets)
-             AS s(request, organization, project, key, held, amount, model, version, input, cached,
-                  output, tokens, source, budgets),
-         LATERAL (
-             SELECT 1, CASE WHEN s.amount = 0 THEN 'release' ELSE 'settle' END,
-                    CASE WHEN s.amount = 0 THEN s.held WHEN s.held = 0 THEN s.amount
-                         ELSE least(s.amount, s.held) END,
-                    s.tokens::integer[]
-             UNION ALL
-             SELECT 2, 'overage', s.amount - s.held, '{0,0,0}'::integer[]
-             WHERE s.held > 0 AND s.amount > s.held
-         ) AS line(slot, kind, amount, tokens)
-    ORDER BY s.request, line.slot;
+    SELECT s.request, 1, CASE WHEN s.amount = 0 THEN 'release' ELSE 'settle' END,
+           ledger_payer(s.organization, CASE WHEN s.held > 0 THEN s.budgets END),
+           'revenue:' || s.model, ledger_resolved(s.held, s.amount), s.organization, s.project,
+           s.key, s.model, s.version, s.input, s.cached, s.output, s.tokens[1], s.tokens[2],
+           s.tokens[3], s.source
+    FROM (SELECT unnest(p_request) AS request, unnest(p_organization) AS organization,
+                 unnest(p_project) AS project, unnest(p_key) AS key, unnest(p_held) AS held,
+                 unnest(p_amount) AS amount, unnest(p_model) AS model,
+                 unnest(p_version) AS version, unnest(p_input) AS input,
+                 unnest(p_cached) AS cached, unnest(p_output) AS output,
+                 unnest(p_tokens)::integer[] AS tokens, unnest(p_source) AS source,
+                 unnest(p_budgets)::uuid[] AS budgets) AS s;
+    PERFORM ledger_book_overages(p_request, p_organization, p_project, p_key, p_held, p_amount,
+                                 p_model, p_version, p_input, p_cached, p_output, p_source,
+                                 p_budgets);
 END $$;
 
 CREATE OR REPLACE FUNCTION ledger_settle_exact(
