@@ -224,17 +224,17 @@ class Wire:
         try:
             connection.consume_input()
             while self._syncs and not connection.is_busy():
-                # A dead connection is never busy and has no results: it would spin here for ever.
-                if connection.status == pq.ConnStatus.BAD:
+                result = connection.get_result()
+                if result is not None:
+                    self._take(result)
+                elif connection.status == pq.ConnStatus.BAD:
+                    # It is never busy and has no more results: it would spin here for ever.
                     self._break()
                     return
-                self._take(connection.get_result())
         except Error:
             self._break()
 
-    def _take(self, result: pq.abc.PGresult | None) -> None:
-        if result is None:
-            return
+    def _take(self, result: pq.abc.PGresult) -> None:
         status = result.status
         if status == pq.ExecStatus.PIPELINE_SYNC:
             self._syncs -= 1
