@@ -47,6 +47,11 @@ class Spans:
         self.starts_ns[index] = self.origin_ns + start_us * MICROSECOND_NS
         self.totals_ns[index] = duration_us * MICROSECOND_NS
 
+    def idle(self, index: int) -> None:
+        """Note a layer that was passed and had nothing to do."""
+        if not self.starts_ns[index]:
+            self.starts_ns[index] = monotonic_ns()
+
     def total_us(self, name: str) -> int:
         """Duration of a span in microseconds; 0 when it did not run."""
         return self.totals_ns[INDEX[name]] // MICROSECOND_NS

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 FINE = bytes(each for each in range(256) if each >= 0x20 and each != 0x7F) + b"\t"
 CLOSE, CHUNKED = "connection: close", "transfer-encoding: chunked"
 LAST_CHUNK = b"0\r\n\r\n"
+GO_ON = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class AsgiExchange(RequestResponseCycle):
@@ -110,6 +111,9 @@ class DirectExchange(AsgiExchange):
             self.on_gone()
 
     def take(self) -> bytes:
+        if self.waiting_for_100_continue:
+            self.waiting_for_100_continue = False
+            self.transport.write(GO_ON)
         data = bytes(self.body)
         self.body.clear()
         return data

@@ -208,6 +208,7 @@ class Finisher:
         choice.tokens += output.delivered
         text = detokenize(self._call, choice.decoder, output, only=only)
         if self.bare:
+            self._call.spans.idle(STOP)
             return text, output.finish
         if choice.calls is not None and choice.decoder is None:
             text += choice.speller.feed(output.tool_calls or [])
@@ -255,6 +256,7 @@ class Finisher:
 
     def _stops(self, choice: Choice, text: str, reason: str | None) -> tuple[str, str | None]:
         if choice.stop is NO_STOP:
+            self._call.spans.idle(STOP)
             return text, reason
         began = self._call.spans.clock()
         text = choice.stop.feed(text)
