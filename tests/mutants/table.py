@@ -98,8 +98,8 @@ MUTANTS = (
     Mutant(
         "an overage is charged twice",
         SETTLE_SQL,
-        "ELSE least(s.amount, s.held) END",
-        "ELSE s.amount END",
+        "ELSE least(amount, held) END",
+        "ELSE amount END",
         OF_LEDGER,
     ),
     Mutant(

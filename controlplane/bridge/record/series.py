@@ -29,7 +29,7 @@ SERIES_MAX = 10_000
 SAMPLED_MAX = 500
 # Requests that wait to be folded: at 200 a second more than any tick leaves.
 WAITING_MAX = 2_048
-# Folding this many takes a millisecond; fewer at once cost more each.
+# Folding this many takes one to three milliseconds, as they differ; fewer at once cost more each.
 FOLDED_AT_ONCE = 128
 # Models, and combinations of dimensions, whose rows are not looked up again.
 PLACES_MAX = 4_096
