@@ -102,7 +102,9 @@ def _record(run: Progress) -> None:
     if admitted is not None and charge is not None:
         used = run.used_tokens(charge.usage)
         run.state.limiter.correct(key, used - admitted.estimated_tokens)
-    run.call.round_trip.look()
+    if not run.delivered or run.trail.asked is None or run.trail.asked.ask.stream:
+        # That of a whole answer was read as it left, a moment ago.
+        run.call.round_trip.look()
     miss = find_miss(run)
     run.state.recorder.record(make_record(run, key, miss))
     note_waste(run, miss)

@@ -58,6 +58,8 @@ class Portion:
         return max(0, self.size - self._budget.small_bytes)
 
     def _add(self, more: int) -> None:
+        if not more:
+            return
         budget = self._budget
         budget.used += more
         budget.used_of[self._owner] += more

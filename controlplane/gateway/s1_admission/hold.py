@@ -194,7 +194,7 @@ def make_hold(call: Call, key: KeyRecord, ask: Ask, plan: RoutePlan, *, grace_s:
 
 def bound_nano(ask: Ask, plan: RoutePlan) -> int:
     """The most that any step of the plan can cost, without counting tokens."""
-    return max(_nano(step, ask, prompt_bound(ask, step.model)) for step in plan.steps)
+    return max([_nano(step, ask, prompt_bound(ask, step.model)) for step in plan.steps])
 
 
 async def exact_nano(ask: Ask, plan: RoutePlan, count_prompt: CountPrompt) -> int:
