@@ -44,7 +44,7 @@ NODE_STAMP := $(NODE_CLIENT)/node_modules/.installed-$(call sum,$(NODE_CLIENT)/p
 TEST_STAMPS = $(RUN_STAMP) $(EMBED_STAMP) $(DEV_STAMP) tools $(NODE_STAMP) $(VLLM_STAMP) \
 	$(TRITON_STAMP)
 
-.PHONY: help torch run test test-fast test-durations test-coverage test-mutants check screenshots test-triton vllm-env bench-gateway bench-reference bench-routing bench-soak bench-exports fuzz bench-engine bench-gpu bench-fleet bench-faults bench-money bench-telemetry train requirements tools clean
+.PHONY: help torch run test test-fast test-durations test-coverage test-mutants check screenshots test-triton vllm-env bench-gateway bench-check bench-reference bench-routing bench-soak bench-exports fuzz bench-engine bench-gpu bench-fleet bench-faults bench-money bench-telemetry train requirements tools clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -54,6 +54,8 @@ run: $(RUN_STAMP) $(if $(EMBED),$(EMBED_STAMP)) ## Start Sluice: databases, gate
 		$(if $(GATEWAYS),--gateways $(GATEWAYS))
 
 test: $(TEST_STAMPS) check ## Install what tests need, then check everything
+	@# Before the tests, which leave no core alone.
+	$(PY) -m benchmarks.gateway.check --if-changed
 	$(PY) $(PYTEST)
 
 test-fast: $(RUN_STAMP) $(DEV_STAMP) ## The tests that start no server, browser or engine, within a minute
@@ -90,8 +92,11 @@ test-triton: $(RUN_STAMP) $(DEV_STAMP) ## The GPU kernels, interpreted where the
 
 vllm-env: $(VLLM_STAMP) ## Install vLLM for CPUs, in an environment of its own (.venv-vllm, 2.5 GB)
 
-bench-gateway: $(RUN_STAMP) $(DEV_STAMP) ## Gateway's cost per request and token, beside a bare ASGI control
+bench-gateway: $(RUN_STAMP) $(EMBED_STAMP) $(DEV_STAMP) ## Gateway's cost per request and token, beside a bare ASGI control
 	$(PY) -m benchmarks.gateway
+
+bench-check: $(RUN_STAMP) $(EMBED_STAMP) $(DEV_STAMP) ## Whether the gateway costs more than its last kept results say (a minute)
+	$(PY) -m benchmarks.gateway.check
 
 bench-reference: $(RUN_STAMP) $(DEV_STAMP) ## 50 agents against the shipped model, through the gateway
 	$(PY) -m benchmarks.reference

@@ -1,6 +1,7 @@
 """The control of `bench-gateway`: a bare ASGI application without any of the work.
 
-It answers a fixed JSON body, or under `PACED_PATH` a stream of fixed events, one every 5 ms.
+It answers a fixed JSON body, or under `PACED_PATH` and a number a stream of so many fixed events,
+one every 5 ms.
 """
 
 from __future__ import annotations
@@ -9,8 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-PACED_PATH = "/paced"
-PACED_EVENTS = 400
+PACED_PATH = "/paced/"
 PACE_S = 0.005
 EVENT = b'data: {"choices":[{"index":0,"delta":{"content":"control"}}]}\n\n'
 BODY = b'{"id":"control","object":"chat.completion","choices":[]}'
@@ -27,16 +27,16 @@ async def application(
         return
     while (await receive()).get("more_body"):
         pass
-    if scope["path"] == PACED_PATH:
-        await _stream(send)
+    if scope["path"].startswith(PACED_PATH):
+        await _stream(send, int(scope["path"].removeprefix(PACED_PATH)))
         return
     await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
     await send({"type": "http.response.body", "body": BODY})
 
 
-async def _stream(send: Callable[[dict[str, Any]], Awaitable[None]]) -> None:
+async def _stream(send: Callable[[dict[str, Any]], Awaitable[None]], events: int) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": []})
-    for _ in range(PACED_EVENTS):
+    for _ in range(events):
         await asyncio.sleep(PACE_S)
         await send({"type": "http.response.body", "body": EVENT, "more_body": True})
     await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})

@@ -35,7 +35,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
         "cpu_ms_per_request", "control_cpu_ms_per_request", "ratio_to_control",
         "cpu_us_per_paced_token", "control_cpu_us_per_paced_token", "streams_per_s",
         "added_p50_ms_c1", "added_ttft_ms", "rss_mib_idle", "features_on", "stages_us",
-        "stream_cpu_x_whole", "shapes",
+        "stream_cpu_x_whole", "shapes", "features", "added_itl_p99_ms", "two_gateways",
     ),
     "reference": ("model", "engine", "widths"),
     "engine": (

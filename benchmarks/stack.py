@@ -13,7 +13,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,21 +26,32 @@ from benchmarks.machine import pin
 from controlplane.embedded.layout import embedded_layout, prepare
 from controlplane.embedded.postgres import Postgres
 from controlplane.embedded.redis_server import RedisServer
+from controlplane.embedded.stack import EMBED_POOL
 
 START_S_MAX = 60.0
 STOP_S_MAX = 15.0
 POLL_S = 0.05
 GATEWAY_CORE = 0
 OTHER_CORE = 1
+# What a request needs beside the check of its key.
+AUTH_ONLY = "auth_only"
+WITH_LIMITS = "with_limits"
+WITH_HOLD = "with_hold"
 
 
 @dataclass(frozen=True)
 class Stack:
-    """Servers that run, and the demo's credentials."""
+    """Servers that run, and the demo's credentials.
+
+    `feature_keys` are secrets of keys by what their requests need.
+    """
 
     key: str
+    feature_keys: Mapping[str, str]
     node_credential: str
     node_name: str
+    embed_credential: str
+    embed_name: str
     model: Path
 
 
@@ -72,25 +83,33 @@ def _bootstrap() -> Stack:
     call_command("bootstrap_db", verbosity=0)
     call_command("migrate", verbosity=0)
     out = io.StringIO()
-    call_command("bootstrap_demo", stdout=out)
-    # Imported late, since it needs the applications that `stack` sets up.
+    call_command("bootstrap_demo", "--embed", stdout=out)
+    # Imported late, since they need the applications that `stack` sets up.
     import_string("benchmarks.limits.raise_limits")()
+    feature_keys = import_string("benchmarks.limits.feature_keys")()
     made = json.loads(out.getvalue().strip().splitlines()[-1])
     return Stack(
         key=made["api_key"],
+        feature_keys=feature_keys,
         node_credential=made["node_credential"],
         node_name=made["node_name"],
+        embed_credential=made["embed_credential"],
+        embed_name=made["embed_name"],
         model=settings.SHIPPED_MODEL_DIR,
     )
 
 
 @contextlib.contextmanager
 def serve(
-    app: str, *, samples: Path | None = None, pinned: bool = True
+    app: str,
+    *,
+    samples: Path | None = None,
+    pinned: bool = True,
+    python: str = sys.executable,
 ) -> Iterator[tuple[int, int]]:
     """An ASGI application, on the gateway's own core if pinned; yields port and pid."""
     port = free_port()
-    argv = [sys.executable, "-m", "benchmarks.serve", app, str(port)]
+    argv = [python, "-m", "benchmarks.serve", app, str(port)]
     with process([*argv, str(samples)] if samples else argv) as pid:
         wait_for(lambda: listening(port), f"{app} to listen")
         pin(pid, *([GATEWAY_CORE] if pinned else []))
@@ -100,10 +119,24 @@ def serve(
 @contextlib.contextmanager
 def node(stack: Stack, port: int, *arguments: str) -> Iterator[int]:
     """A node that serves the shipped model (or echoes it); yields its pid once it is ready."""
-    argv = [sys.executable, "-m", "inference", "--gateway", f"ws://127.0.0.1:{port}/fleet"]
-    argv += ["--name", stack.node_name, "--model", str(stack.model), *arguments]
+    arguments = ("--name", stack.node_name, "--model", str(stack.model), *arguments)
+    with _inference(port, stack.node_credential, *arguments) as pid:
+        yield pid
+
+
+@contextlib.contextmanager
+def embed_node(stack: Stack, port: int) -> Iterator[int]:
+    """A node that embeds with the packaged encoder, in one thread; yields its pid once ready."""
+    arguments = ("--name", stack.embed_name, "--engine", "embed", "--pool", EMBED_POOL)
+    with _inference(port, stack.embed_credential, *arguments, "--threads", "1") as pid:
+        yield pid
+
+
+@contextlib.contextmanager
+def _inference(port: int, credential: str, *arguments: str) -> Iterator[int]:
+    argv = [sys.executable, "-m", "inference", "--gateway", fleet_url(port), *arguments]
     argv += ["--log-level", "WARNING"]
-    with process(argv, SLUICE_NODE_CREDENTIAL=stack.node_credential) as pid:
+    with process(argv, SLUICE_NODE_CREDENTIAL=credential) as pid:
         wait_for(lambda: serving(port), "a node to serve")
         yield pid
 
@@ -121,6 +154,11 @@ def process(argv: list[str], **environment: str) -> Iterator[int]:
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()
+
+
+def fleet_url(port: int) -> str:
+    """Where nodes dial a gateway."""
+    return f"ws://127.0.0.1:{port}/fleet"
 
 
 def free_port() -> int:
