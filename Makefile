@@ -44,7 +44,7 @@ NODE_STAMP := $(NODE_CLIENT)/node_modules/.installed-$(call sum,$(NODE_CLIENT)/p
 TEST_STAMPS = $(RUN_STAMP) $(EMBED_STAMP) $(DEV_STAMP) tools $(NODE_STAMP) $(VLLM_STAMP) \
 	$(TRITON_STAMP)
 
-.PHONY: help torch run test test-fast test-durations test-coverage test-mutants check screenshots test-triton vllm-env bench-gateway bench-check bench-reference bench-routing bench-soak bench-exports fuzz bench-engine bench-gpu bench-fleet bench-faults bench-money bench-telemetry train requirements tools clean
+.PHONY: help torch run test test-fast test-durations test-coverage test-mutants check screenshots test-triton vllm-env bench-gateway bench-check bench-interpreters bench-reference bench-routing bench-soak bench-exports fuzz bench-engine bench-gpu bench-fleet bench-faults bench-money bench-telemetry train requirements tools clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -97,6 +97,9 @@ bench-gateway: $(RUN_STAMP) $(EMBED_STAMP) $(DEV_STAMP) ## Gateway's cost per re
 
 bench-check: $(RUN_STAMP) $(EMBED_STAMP) $(DEV_STAMP) ## Whether the gateway costs more than its last kept results say (a minute)
 	$(PY) -m benchmarks.gateway.check
+
+bench-interpreters: $(RUN_STAMP) $(DEV_STAMP) ## The gateway on other Pythons (PYTHONS="3.12 3.13", or paths)
+	$(PY) -m benchmarks.interpreters $(PYTHONS)
 
 bench-reference: $(RUN_STAMP) $(DEV_STAMP) ## 50 agents against the shipped model, through the gateway
 	$(PY) -m benchmarks.reference

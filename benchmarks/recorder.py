@@ -37,6 +37,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
         "added_p50_ms_c1", "added_ttft_ms", "rss_mib_idle", "features_on", "stages_us",
         "stream_cpu_x_whole", "shapes", "features", "added_itl_p99_ms", "two_gateways",
     ),
+    "interpreters": ("interpreters",),
     "reference": ("model", "engine", "widths"),
     "engine": (
         "reference", "isa", "llama_cpp", "short_beside_long_p95_ratio", "offline_256",
