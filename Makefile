@@ -2,7 +2,8 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 
-PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+# The newest of those that are tested, then whatever there is: `make bench-interpreters` compares them.
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python3.14; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 VENV ?= .venv
 PY := $(VENV)/bin/python

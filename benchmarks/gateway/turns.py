@@ -27,7 +27,7 @@ class Plan:
     paced_tokens: int
 
 
-FULL = Plan(passes=5, seconds=2.5, warm_s=1.0, paced_tokens=400)
+FULL = Plan(passes=5, seconds=2.0, warm_s=1.0, paced_tokens=400)
 # For the guard: an answer within a minute, of which a median is still told.
 QUICK = Plan(passes=3, seconds=0.8, warm_s=0.5, paced_tokens=150)
 
