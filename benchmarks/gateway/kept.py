@@ -42,11 +42,14 @@ class Grown(NamedTuple):
 
 
 def last_kept(cpu: Cpu, folder: Path = FOLDER) -> Result | None:
-    """The newest file of this kind of CPU whose commit is in this history."""
+    """The newest file of this kind of CPU whose commit is in this history.
+
+    One whose sampler had no pass of its own has its cost in all others.
+    """
     files = folder.glob("gateway-*.json")
     found = [msgspec.json.decode(path.read_bytes(), type=Result) for path in files]
     same = [each for each in found if Cpu(each.machine.cpu, tuple(each.machine.flags)) == cpu]
-    known = [each for each in same if commit_exists(each.commit)]
+    known = [each for each in same if "sampled" in each.passes and commit_exists(each.commit)]
     return max(known, key=lambda each: each.began, default=None)
 
 

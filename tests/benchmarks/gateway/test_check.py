@@ -25,7 +25,7 @@ def result(**changes: Any) -> Result:
         cpu=THIS.name, flags=list(THIS.flags), cores=2, kernel="", load_before=0.0,
         load_after=0.0, versions={},
     )  # fmt: skip
-    passes = {"chat": [{"cpu_ms": 20.0}] * 3, "control": [{"cpu_ms": 1.0}] * 3}
+    passes = {"chat": [{"cpu_ms": 20.0}] * 3, "control": [{"cpu_ms": 1.0}] * 3, "sampled": []}
     made = Result(
         name="gateway", commit="a" * 40, changed=False, began="2026-11-24T10:00:00+00:00",
         seconds=1.0, machine=machine, parameters={}, passes=passes, printed="{}",
@@ -43,6 +43,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "new": result(commit="b" * 40, began="2026-11-25T10:00:00+00:00"),
         "other": result(commit="c" * 40, began="2026-11-26T10:00:00+00:00", machine=other),
         "elsewhere": result(commit="d" * 40, began="2026-11-27T10:00:00+00:00"),
+        "slowed": result(commit="a" * 40, began="2026-11-28T10:00:00+00:00", passes={}),
     }.items():
         (tmp_path / f"gateway-{name}.json").write_bytes(msgspec.json.encode(content))
     return tmp_path
