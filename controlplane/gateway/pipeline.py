@@ -282,7 +282,7 @@ async def _work(
     try:
         while outputs := await stream.batch(sink):
             passing.comes()
-            if not stream.cancelled:
+            if not (stream.cancelled or answer.ended):
                 _check_finishes(run, asked, outputs)
             data = await answer.take(outputs)
             if data:
@@ -293,7 +293,7 @@ async def _work(
             if answer.ended:
                 return
         passing.comes()
-        if stream.cancelled and not call.gone:
+        if stream.cancelled and not (call.gone or answer.ended):
             raise timed_out(call.deadline_s)
     finally:
         for timer in timers:

@@ -29,6 +29,8 @@ CUTS_MAX = 1024
 # A piece without its characters and ids: its key, its place in the table, heads of objects.
 PIECE_BYTES = 400
 ID_BYTES = 36
+# What a call of the tokenizer costs beside its text, in characters of text.
+CALL_CHARS = 32
 
 # A name before which texts are cut begins so: no blank that the token before could take,
 # nothing that makes it part of a word.
@@ -95,8 +97,9 @@ class Draft(msgspec.Struct):
 
     @property
     def chars(self) -> int:
-        """Characters that are left to encode."""
-        return sum([len(name) + len(behind) for _, (_, name, behind) in self.missing])
+        """Characters that are left to encode, and as many for each call as that takes besides."""
+        left = [len(name) + len(behind) for _, (_, name, behind) in self.missing]
+        return sum(left) + CALL_CHARS * len(left)
 
     def encode(self) -> None:
         """Make what is missing. Any thread may: it touches nothing that others see."""

@@ -312,8 +312,9 @@ class SocketProtocol(HttpToolsProtocol):
             self.data_received(head + rest)
         elif self._should_upgrade():
             self._leave()
-            if self._flush_timer is not None:
-                self._flush_timer.cancel()
+            for timer in (self._flush_timer, self._idle_timer):
+                if timer is not None:
+                    timer.cancel()
             self.handle_websocket_upgrade()
         else:
             self._deaf = True

@@ -116,11 +116,14 @@ class DirectExchange(AsgiExchange):
             self.transport.write(GO_ON)
         data = bytes(self.body)
         self.body.clear()
+        # Who does not read does not see the client leave.
+        self.flow.resume_reading()
         return data
 
     async def more(self) -> bytes:
         message: Any = await self.receive()
         found: bytes = message.get("body", b"")
+        self.flow.resume_reading()
         return found
 
     @property

@@ -81,7 +81,7 @@ class JobStream:
         self._cancel(self.request)
 
     def leave(self) -> None:
-        """End the batches of a cancelled job although its node has not confirmed that yet."""
+        """End the batches of a job although its node has not: its answer is whole, or cancelled."""
         self._left = True
         self._wake()
 
@@ -93,9 +93,11 @@ class JobStream:
         what the sink has raised.
         """
         while not self._buffer:
+            if self._left:
+                return []
             if self._broken is not None:
                 raise self._broken
-            if self._done or self._left:
+            if self._done:
                 return []
             self._sink = sink
             try:

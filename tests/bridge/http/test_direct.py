@@ -306,3 +306,58 @@ async def test_a_refused_body_ends_its_request_though_answers_wait(
     assert first.status == 200
     assert json.loads(second.body)["error"]["code"] == "malformed_request"
     protocol.connection_lost(None)
+
+
+@pytest.mark.parametrize("size", [1_000, 100_000, 1_000_000])
+async def test_a_client_that_leaves_after_a_body_of_any_size_is_noticed(size: int) -> None:
+    """Reading goes on once the body is taken: who does not read does not see the client leave."""
+    read, left = asyncio.Event(), asyncio.Event()
+
+    async def answer(exchange: Exchange) -> None:
+        exchange.on_gone = left.set
+        while exchange.more_body:
+            await exchange.more()
+        exchange.take()
+        read.set()
+        await left.wait()
+
+    async with serving_app(App(answer)) as port:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(POST.replace(b"9", str(size).encode()) + b"a" * size)
+        await asyncio.wait_for(read.wait(), 20)
+        writer.transport.abort()
+        await asyncio.wait_for(left.wait(), 20)
+
+
+async def test_a_body_that_was_here_at_once_keeps_no_one_from_leaving() -> None:
+    taken, left = list[int](), asyncio.Event()
+
+    async def answer(exchange: Exchange) -> None:
+        exchange.on_gone = left.set
+        taken.append(len(exchange.take()))
+        await left.wait()
+
+    protocol, wire = connected(answer)
+    protocol.data_received(POST.replace(b"9", b"100000") + b"a" * 100_000)
+    assert not wire.is_reading()
+    await turns()
+    assert taken == [100_000] and wire.is_reading()
+    protocol.connection_lost(None)
+    assert left.is_set()
+    await turns()
+
+
+async def test_an_idle_connection_that_becomes_a_websocket_is_not_closed_for_having_been_idle() -> (
+    None
+):
+    protocol, _ = connected(whole)
+    protocol.data_received(GET)
+    await turns()
+    idle = protocol._idle_timer
+    assert idle is not None and not idle.cancelled()
+    protocol.handle_websocket_upgrade = lambda: None  # type: ignore[method-assign]
+    protocol.data_received(
+        GET[:-2] + b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    )
+    assert idle.cancelled()

@@ -85,6 +85,22 @@ async def test_the_end_wakes_a_reader_whose_sink_took_the_last_output() -> None:
     assert (await task, len(taken)) == ([], 1)
 
 
+async def test_an_answer_that_ended_in_the_sink_is_not_lost_with_its_node() -> None:
+    """Between the sink's turn and the reader's the link may break, or a frame be distrusted."""
+    job, stream = make_stream()
+
+    def sink(outputs: list[Output]) -> bool:
+        stream.leave()
+        return True
+
+    task = asyncio.create_task(stream.batch(sink))
+    await asyncio.sleep(0)
+    stream.push(make_output(job.request))
+    stream.flush()
+    stream.lose("the link broke")
+    assert await task == []
+
+
 async def test_what_a_sink_raises_reaches_its_reader_alone() -> None:
     job, stream = make_stream()
 

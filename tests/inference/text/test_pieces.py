@@ -14,7 +14,7 @@ from inference.contract.assets import ASSET_FILES
 from inference.text import pieces
 from inference.text.marks import MARK
 from inference.text.model_text import ModelText
-from inference.text.pieces import PieceCache, cut_names
+from inference.text.pieces import CALL_CHARS, Draft, PieceCache, cut_names
 from inference.text.templates import ChatTemplates
 from tests.inference.text.cuttable import MODELS, texts, tokenizers
 from tests.inference.text.tiny import SPECIAL, tiny_tokenizer
@@ -130,6 +130,14 @@ def test_the_end_of_a_text_with_many_places_is_one_piece(monkeypatch: pytest.Mon
     text = ModelText(tiny_tokenizer(), NO_TEMPLATES, cache)
     assert encoded(text, TALK) == whole(tiny_tokenizer(), TALK)
     assert cache.misses == 1 + len(["<|end|><|assistant|>two nights<|end|><|user|>"])
+
+
+def test_many_short_pieces_count_for_more_than_their_text() -> None:
+    """Each is a call of its own: who decides about a thread must see that."""
+    few = Draft([()], [(0, (b"", "<s>", "a" * 97))], list)
+    many = Draft([()] * 25, [(place, (b"", "<s>", "a")) for place in range(25)], list)
+    assert few.chars == 100 + CALL_CHARS
+    assert many.chars == 25 * (4 + CALL_CHARS)
 
 
 def test_a_talk_that_goes_on_is_found() -> None:

@@ -17,6 +17,7 @@ SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_me
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashagg = off AS $$
 DECLARE
     v_fits boolean;
+    v_took uuid[];
     v_short uuid[];
     v_codes text[];
 BEGIN
@@ -37,9 +38,10 @@ BEGIN
         SET short = b.lim - b.posted - b.held < d.need,
             held = b.held + CASE WHEN b.lim - b.posted - b.held < d.need THEN 0 ELSE d.need END
         FROM demand d WHERE b.id = d.id
-        RETURNING b.short
+        RETURNING b.id, b.short
     ), found AS MATERIALIZED (
-        SELECT count(*) FILTER (WHERE NOT t.short) = (SELECT count(*) FROM demand) AS fits
+        SELECT count(*) FILTER (WHERE NOT t.short) = (SELECT count(*) FROM demand) AS fits,
+               array_agg(t.id) FILTER (WHERE NOT t.short) AS took
         FROM taken t
     ), opened AS (
         INSERT INTO open_holds (request, organization, project, key, amount, model, price_version,
@@ -57,7 +59,7 @@ BEGIN
                a.version, a.input, a.cached, a.output, a.budgets, a.others
         FROM asked a WHERE (SELECT fits FROM found)
     )
-    SELECT fits INTO v_fits FROM found;
+    SELECT fits, coalesce(took, '{}') INTO v_fits, v_took FROM found;
     IF v_fits THEN
         RETURN NULL;
     END IF;
@@ -66,11 +68,9 @@ BEGIN
     IF EXISTS (SELECT 1 FROM open_holds WHERE request = ANY (p_request)) THEN
         RAISE EXCEPTION 'a hold of this batch is open already' USING ERRCODE = 'SL001';
     END IF;
-    SELECT array_agg(d.id) INTO v_short
-    FROM (SELECT DISTINCT m.id FROM unnest(p_budgets) AS h(budgets),
-                                    unnest(h.budgets::uuid[]) AS m(id)) AS d
-         LEFT JOIN budgets b ON b.id = d.id
-    WHERE b.short IS DISTINCT FROM false;
+    SELECT array_agg(DISTINCT m.id) INTO v_short
+    FROM unnest(p_budgets) AS h(budgets), unnest(h.budgets::uuid[]) AS m(id)
+    WHERE m.id <> ALL (v_took);
     v_codes := ledger_admit(p_amount, p_budgets, v_short);
     PERFORM ledger_book_holds(p_request, p_organization, p_project, p_key, p_amount, p_model,
                               p_version, p_input, p_cached, p_output, p_expires_s, p_budgets,
