@@ -26,10 +26,10 @@ def cpu_s(pid: int) -> float:
 
 
 def core_busy_s(core: int) -> float:
-    """What a core has run for anybody so far, or was kept from running by its host."""
+    """What a core has run of any process so far, or was kept from running by its host."""
     line = Path("/proc/stat").read_text().splitlines()[1 + core].split()
-    user, nice, system, _, _, irq, softirq, steal = map(int, line[1:9])
-    return (user + nice + system + irq + softirq + steal) / TICKS_PER_S
+    user, nice, system, _, _, _, _, steal = map(int, line[1:9])
+    return (user + nice + system + steal) / TICKS_PER_S
 
 
 def rss_mib(pid: int) -> float:

@@ -29,6 +29,7 @@ def measure(run: Run) -> dict[str, Any]:
     """All groups, then the figures."""
     for group in groups.GUARDED.values():
         group(run)
+    foreign = round(run.foreign_share, 3)
     groups.one_client(run)
     groups.lone(run)
     two_gateways(run)
@@ -40,7 +41,13 @@ def measure(run: Run) -> dict[str, Any]:
     features = import_string("benchmarks.limits.features_seen")()
     found = figures.figures(run.recorder)
     parts = figures.stages(counts, found["cpu_ms_per_request"])
-    return {**found, "features_on": features, "stages_us": parts, "errors": run.errors}
+    return {
+        **found,
+        "features_on": features,
+        "stages_us": parts,
+        "core_share_of_others": foreign,
+        "errors": run.errors,
+    }
 
 
 def main() -> int:

@@ -54,7 +54,7 @@ def measure(made: Stack, names: set[str]) -> Measured:
             group(run)
     if run.errors:
         raise RuntimeError(f"{run.errors} requests failed while the gateway was measured")
-    foreign = run.foreign_s / run.wall_s
+    foreign = run.foreign_share
     print(f"bench-check: {foreign:.0%} of the servers' core was taken by others", flush=True)
     return Measured(median_ratios(run.recorder.passes), foreign > FOREIGN_MAX)
 

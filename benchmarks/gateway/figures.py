@@ -127,7 +127,8 @@ def show(found: Mapping[str, Any]) -> None:
     for side in two.KEYS.values():
         for key in ("per_s", "cpu_ms", "p99_ms"):
             _line(f"  {side}, {key}", found["two_gateways"][side], key)
-    print(f"\nerrors {found['errors']}; features seen at work: {', '.join(found['features_on'])}")
+    print(f"\n{found['core_share_of_others']:.1%} of the servers' core was taken by others")
+    print(f"errors {found['errors']}; features seen at work: {', '.join(found['features_on'])}")
     print("\nCPU us per request by part (sampled while answering whole, in passes of their own):")
     for part, us in found["stages_us"].items():
         print(f"  {part:20}{us:10.1f}")

@@ -64,6 +64,11 @@ class Run:
     foreign_s: float = 0.0
     wall_s: float = 0.0
 
+    @property
+    def foreign_share(self) -> float:
+        """How much of that core others had while passes ran."""
+        return self.foreign_s / self.wall_s
+
     def in_turns(self, sides: Sequence[Side], figure: Figure, *, clients: int = CLIENTS) -> None:
         """Every side in every pass, the first of them last the next time."""
         for side in sides:

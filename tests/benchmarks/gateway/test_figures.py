@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+import time
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from benchmarks.gateway.groups import GUARDED as GROUPS
 from benchmarks.gateway.turns import FULL, QUICK, Run, Server, Side
 from benchmarks.load import Tally
 from benchmarks.recorder import Recorder, keys_problem
+from benchmarks.stack import Stack
 
 
 @pytest.fixture
@@ -41,7 +43,7 @@ def test_all_figures_are_told_with_medians_and_spread(
     run: Recorder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seen = {"features_on": ["s1_admission"], "stages_us": {"pipeline": 9.5}, "errors": 0}
-    found = {**figures.figures(run), **seen}
+    found = {**figures.figures(run), **seen, "core_share_of_others": 0.012}
     assert keys_problem("gateway", found) == ""
     assert (found["cpu_ms_per_request"], found["cpu_ms_per_request_spread"]) == (22.0, [20.0, 40.0])
     assert (found["ratio_to_control"], found["ratio_to_control_spread"]) == (22.0, [20.0, 40.0])
@@ -96,12 +98,7 @@ def test_the_control_takes_turns_with_the_gateway(monkeypatch: pytest.MonkeyPatc
         return Tally(answers=1, errors=2), 0.5
 
     monkeypatch.setattr(turns, "one_pass", one_pass)
-    stack = import_module("benchmarks.stack").Stack
-    made = stack(
-        key="k", feature_keys={}, node_credential="", node_name="", embed_credential="",
-        embed_name="", model=None,
-    )  # fmt: skip
-    run = Run(made, Recorder("gateway"), QUICK)
+    run = _run()
     server = Server(1, 2)
     run.in_turns([Side("a", server, _nothing), Side("b", server, _nothing)], run.cost)
     warming, measured = order[:2], order[2:]
@@ -111,9 +108,34 @@ def test_the_control_takes_turns_with_the_gateway(monkeypatch: pytest.MonkeyPatc
     assert run.errors == 2 * len(measured), "those of warming up count nowhere"
 
 
+def _run() -> Run:
+    """A quick one, of no servers."""
+    made = Stack(
+        key="k", feature_keys={}, node_credential="", node_name="", embed_credential="",
+        embed_name="", model=Path(),
+    )  # fmt: skip
+    return Run(made, Recorder("gateway"), QUICK)
+
+
 async def _nothing(connection: object, tally: Tally) -> None:
     """A load that asks for nothing."""
 
 
 def test_a_full_run_has_five_passes_or_more() -> None:
     assert FULL.passes >= 5
+
+
+def test_what_others_ran_on_the_core_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = {"busy_s": 100.0, "now_s": 0.0}
+
+    def one_pass(side: Side, seconds: float, *, clients: int) -> tuple[Tally, float]:
+        clock["busy_s"] += 0.8
+        clock["now_s"] += 1.0
+        return Tally(answers=1), 0.5
+
+    monkeypatch.setattr(turns, "one_pass", one_pass)
+    monkeypatch.setattr(turns, "core_busy_s", lambda core: clock["busy_s"])
+    monkeypatch.setattr(time, "monotonic", lambda: clock["now_s"])
+    run = _run()
+    run.in_turns([Side("a", Server(1, 2), _nothing)], run.cost)
+    assert round(run.foreign_share, 6) == 0.3
