@@ -1,8 +1,0 @@
-"""The application of rules as versions."""
-
-from django.apps import AppConfig
-
-
-class RoutingConfig(AppConfig):
-    name = "controlplane.routing"
-    label = "routing"
