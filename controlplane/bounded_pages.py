@@ -6,8 +6,6 @@ Django itself writes a body of any size to disk before a view may say no, starts
 a connection to PostgreSQL for each request, and waits for ever for who does not read.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import (

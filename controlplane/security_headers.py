@@ -2,8 +2,6 @@
 files, and refusals that never reach Django.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from io import BytesIO
 from typing import Any

@@ -1,7 +1,5 @@
 """What the operations under /api/billing/organizations/<id>/ share."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rest_framework.request import Request

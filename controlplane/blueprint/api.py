@@ -1,7 +1,5 @@
 """Configuration as code under /api/blueprint, for who runs the installation."""
 
-from __future__ import annotations
-
 from typing import Any, TypedDict
 
 import msgspec

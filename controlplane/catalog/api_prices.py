@@ -1,7 +1,5 @@
 """Prices under /api/catalog/: versions for all or for one project; for staff."""
 
-from __future__ import annotations
-
 import uuid
 from datetime import datetime
 from typing import Annotated, Any, TypedDict

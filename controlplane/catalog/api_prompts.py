@@ -1,7 +1,5 @@
 """Prompt templates under /api/catalog/templates: each operation calls one service."""
 
-from __future__ import annotations
-
 import uuid
 from datetime import datetime
 from typing import Annotated, Any, TypedDict

@@ -1,7 +1,5 @@
 """What models' tokens cost to buy, under /api/catalog/; for staff."""
 
-from __future__ import annotations
-
 from datetime import date
 from typing import Any, TypedDict
 

@@ -1,7 +1,5 @@
 """Answers of the API from what they tell of: a shape, declared once, names the attributes."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from enum import Enum
 from functools import cache

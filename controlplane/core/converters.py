@@ -1,7 +1,5 @@
 """Path converters for ids, one for each kind: they read every form and write the public one."""
 
-from __future__ import annotations
-
 from uuid import UUID
 
 from django.urls import register_converter

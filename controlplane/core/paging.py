@@ -3,8 +3,6 @@
 No offsets: a row that is added or gone in the meantime moves no other row to another page.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

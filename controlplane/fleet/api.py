@@ -1,7 +1,5 @@
 """The fleet under /api/fleet/: pools, nodes, digests, enrolment, and the signal for autoscalers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

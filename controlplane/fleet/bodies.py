@@ -1,7 +1,5 @@
 """What the API answers about the fleet: its forms, and how they are filled."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any, TypedDict
 

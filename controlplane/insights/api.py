@@ -1,7 +1,5 @@
 """`/api/insights/…`: hygiene, the stage map, comparisons and the capacity worksheet as JSON."""
 
-from __future__ import annotations
-
 import uuid
 from datetime import UTC, datetime, timedelta
 from typing import TypedDict

@@ -1,7 +1,5 @@
 """What both APIs share: the body of every error, and how their types are described."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NotRequired, TypedDict, cast
 

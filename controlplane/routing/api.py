@@ -1,7 +1,5 @@
 """Routing rules under /api/routing/: each operation reads its body and calls one service."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the API answers about rules, as plain dictionaries of the same words as the code."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The forms of what the API answers about rules."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any, TypedDict
 

@@ -1,7 +1,5 @@
 """Objectives under /api/slos/: an organization's, or the installation's under the zero id."""
 
-from __future__ import annotations
-
 from uuid import UUID
 
 from rest_framework.request import Request

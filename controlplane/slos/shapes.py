@@ -1,7 +1,5 @@
 """The forms of what the API says of objectives and of who owns stages."""
 
-from __future__ import annotations
-
 import uuid
 from datetime import datetime
 from typing import Annotated, TypedDict

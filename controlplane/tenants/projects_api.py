@@ -1,7 +1,5 @@
 """Projects of an organization under /api/organizations/<id>/projects."""
 
-from __future__ import annotations
-
 from typing import TypedDict, TypeVar
 from uuid import UUID
 

@@ -1,7 +1,5 @@
 """For developers: the base URL, own keys, snippets to copy, and the API to read and to try."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from django.http import HttpRequest, HttpResponse

@@ -1,7 +1,5 @@
 """Starting an engine, which may take minutes and must not look dead until then."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

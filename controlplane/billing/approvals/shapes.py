@@ -1,7 +1,5 @@
 """Grants as programs see them: what may wait for a second person."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import TypedDict
 

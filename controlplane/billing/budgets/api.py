@@ -1,7 +1,5 @@
 """Budgets under /api/billing/: what an organization, project or key may spend, by the calendar."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import TypedDict
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Decisions under /api/billing/: what waits for a second person, and that person's word."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from uuid import UUID
 

@@ -1,7 +1,5 @@
 """Exports under /api/billing/organizations/<id>/exports: made, watched, fetched."""
 
-from __future__ import annotations
-
 from datetime import date, datetime
 from typing import Any, TypedDict
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Invoices under /api/billing/organizations/<id>/: preview, issue, files, standing, profile."""
 
-from __future__ import annotations
-
 from uuid import UUID
 
 import msgspec

@@ -1,7 +1,5 @@
 """Documents as programs see them: whole numbers of cents, nano- and pico-USD."""
 
-from __future__ import annotations
-
 import uuid
 from datetime import date
 from typing import TypedDict

@@ -1,7 +1,5 @@
 """The ledger under /api/billing/: accounts, entries and what reconciliation found."""
 
-from __future__ import annotations
-
 import uuid
 
 from rest_framework.request import Request

@@ -1,7 +1,5 @@
 """The books as programs see them: whole numbers of nano-USD."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any, TypedDict
 

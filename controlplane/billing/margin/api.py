@@ -1,7 +1,5 @@
 """`GET /api/billing/margin`: a month's margin for staff's programs; amounts in nano-USD."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import TypedDict
 

@@ -1,7 +1,5 @@
 """Months under /api/billing/organizations/<id>/periods: which are closed, and closing one."""
 
-from __future__ import annotations
-
 import uuid
 from datetime import datetime
 from typing import TypedDict

@@ -4,8 +4,6 @@ Stripe's events come from a stranger: nothing of them is believed before the sig
 answer tells nothing of our orders.
 """
 
-from __future__ import annotations
-
 import uuid
 from typing import Annotated, TypedDict
 

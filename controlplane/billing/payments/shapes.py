@@ -1,7 +1,5 @@
 """Payments as programs see them."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import TypedDict
 

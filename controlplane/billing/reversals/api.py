@@ -1,7 +1,5 @@
 """Giving back under /api/billing/organizations/<id>/: invoices and requests, by staff."""
 
-from __future__ import annotations
-
 import uuid
 from typing import Annotated
 

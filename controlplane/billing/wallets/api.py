@@ -1,7 +1,5 @@
 """Wallets under /api/billing/: balances, and what people put in."""
 
-from __future__ import annotations
-
 import uuid
 from typing import Annotated, TypedDict
 

@@ -1,7 +1,5 @@
 """Inference keys under /api/organizations/<id>/."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated, TypedDict
 from uuid import UUID

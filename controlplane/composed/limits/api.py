@@ -1,7 +1,5 @@
 """Limits under /api/organizations/<id>/: of the organization, its projects and its keys."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any, TypedDict
 from uuid import UUID

@@ -4,8 +4,6 @@ Read only. The organization is the admin key's own; a signed-in user of several,
 name theirs in the header `OpenAI-Organization`.
 """
 
-from __future__ import annotations
-
 import uuid
 from datetime import UTC, datetime
 from typing import Any

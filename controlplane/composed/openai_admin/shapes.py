@@ -1,7 +1,5 @@
 """What /v1/organization/ answers, field by field as existing tools of OpenAI's API read it."""
 
-from __future__ import annotations
-
 from typing import Any, NotRequired, TypedDict
 
 from controlplane.kernel.ids import ApiKeyId, AuditEntryId, ProjectId

@@ -1,7 +1,5 @@
 """Organizations under /api/organizations, for staff."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import TypedDict
 

@@ -1,7 +1,5 @@
 """Who calls /api/ with a bearer token, for all installations: the operator. Apps add others."""
 
-from __future__ import annotations
-
 import hmac
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`GET /api/schema`: the API's description of itself, for whoever may call any of it."""
 
-from __future__ import annotations
-
 from drf_spectacular.views import SpectacularJSONAPIView
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request

@@ -7,8 +7,6 @@ body is sealed under another: both from a secret of the server and from the call
 no table holds. Whoever steals the table reads nothing, and a replay still brings the secret back.
 """
 
-from __future__ import annotations
-
 import hmac
 import re
 import uuid

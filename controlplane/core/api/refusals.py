@@ -1,7 +1,5 @@
 """Refusals that leave a row in the audit log, whatever is rolled back with them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NoReturn
 

@@ -4,8 +4,6 @@ Answers are typed by `TypedDict`s, bodies by msgspec's structs. What all operati
 here once: errors, the idempotency key, pages of lists, and how callers say who they are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import takewhile

@@ -1,7 +1,5 @@
 """Plain values to typed shapes, with every complaint at the path of its field."""
 
-from __future__ import annotations
-
 import re
 from typing import TypeVar
 

@@ -4,8 +4,6 @@ DRF's throttles, which count here in windows of a minute: one number each, added
 where DRF's own keep the time of every request and may count two at once as one.
 """
 
-from __future__ import annotations
-
 from math import ceil
 
 from django.conf import settings

@@ -5,8 +5,6 @@ holds this installation's operator token, who acts as the command line does. Cha
 `Idempotency-Key`; lists come a page at a time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from hashlib import sha256

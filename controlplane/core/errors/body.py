@@ -1,7 +1,5 @@
 """The body of every error of the control plane: OpenAI's, with all fields at fault besides."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from controlplane.kernel.apis import AWAY, DENIED, INVALID, SERVER_ERROR, Error, error_body

@@ -3,8 +3,6 @@
 One error is JSON for programs and a page for people; the page needs no database and no session.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import msgspec

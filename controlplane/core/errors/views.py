@@ -1,7 +1,5 @@
 """What Django answers where no view does: JSON for programs, a page for people."""
 
-from __future__ import annotations
-
 import sys
 
 from django.db import InterfaceError, OperationalError

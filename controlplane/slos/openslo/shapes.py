@@ -1,7 +1,5 @@
 """The part of OpenSLO v1 that is read: one SLO with an inline ratio that gateways can count."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

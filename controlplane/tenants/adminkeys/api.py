@@ -1,7 +1,5 @@
 """Admin keys under /api/organizations/<id>/admin-keys: made and ended by people."""
 
-from __future__ import annotations
-
 import uuid
 from datetime import datetime
 from typing import Any, TypedDict

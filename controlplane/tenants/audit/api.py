@@ -3,8 +3,6 @@
 Searched by query string; the chain's head lets a program hold what it has read against it later.
 """
 
-from __future__ import annotations
-
 import uuid
 from datetime import datetime
 from typing import Any, TypedDict

@@ -1,7 +1,5 @@
 """Members, invitations and projects under /api/organizations/<id>/."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import TypedDict
 from uuid import UUID

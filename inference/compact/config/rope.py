@@ -1,7 +1,5 @@
 """How a checkpoint turns its queries and keys: the base, and how its angles are stretched."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

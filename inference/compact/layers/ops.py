@@ -3,8 +3,6 @@
 Here with torch's operators, as on CPUs; `ops_triton` has each as one GPU kernel.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple

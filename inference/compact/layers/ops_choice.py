@@ -1,7 +1,5 @@
 """Which layer operators are used: the fused kernels where they run and agree with torch's."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 

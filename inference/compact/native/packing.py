@@ -1,7 +1,5 @@
 """Weights and cache as the C code reads them; see gemm.h and attention.h for the layouts."""
 
-from __future__ import annotations
-
 import contextlib
 import mmap
 

@@ -1,7 +1,5 @@
 """What samples a step's tokens on a GPU: the Triton kernel where that runs and agrees."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from functools import partial

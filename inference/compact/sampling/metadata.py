@@ -1,7 +1,5 @@
 """The sampling parameters of a batch's rows, worked out once while the rows stay the same."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

@@ -4,8 +4,6 @@ A group's tokens at its prices make pico-USD; the ledger rounded each line to na
 lies between is a row of its own, so that the rows of a group sum to what the ledger charged.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

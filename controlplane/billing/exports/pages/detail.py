@@ -1,7 +1,5 @@
 """Every charged ledger line of every request: the file that an audit counts from."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 from controlplane.billing.cells import (

@@ -1,7 +1,5 @@
 """Journal entries for files: read by key, and what each changes of what an organization owes."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterable
 from datetime import UTC, datetime

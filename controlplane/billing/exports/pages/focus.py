@@ -4,8 +4,6 @@ A row is a kind of token of a group of requests, its rounding, or an entry of th
 changes what is owed. Columns of our own begin with `x_`, as FOCUS asks.
 """
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The head of the FOCUS file: columns of the specification by name, then our own."""
 
-from __future__ import annotations
-
 from controlplane.billing.cells import Cell, Column
 
 COLUMNS = (

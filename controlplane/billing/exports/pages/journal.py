@@ -4,8 +4,6 @@ By day, each account's requests and entries are summed; or each line and entry s
 Debits and credits of a file are equal, day by day and voucher by voucher.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta

@@ -5,8 +5,6 @@ statement looks through a span of ids: twice the last one where that held few li
 where it could not be read within the bound.
 """
 
-from __future__ import annotations
-
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

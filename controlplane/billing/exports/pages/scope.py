@@ -1,7 +1,5 @@
 """What every kind of file gives its writer: pages of finished lines, each of a short reading."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass

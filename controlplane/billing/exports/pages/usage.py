@@ -1,7 +1,5 @@
 """What was used, by hour or day, project, key, model and kind of token."""
 
-from __future__ import annotations
-
 from controlplane.billing.cells import (
     MICRO_PLACES,
     PICO_PLACES,
