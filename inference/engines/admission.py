@@ -1,6 +1,7 @@
 """Checks of a job that every engine makes before it takes it; raises `JobRefused`."""
 
 import math
+from collections.abc import Collection
 from typing import Any
 
 from inference.contract.capabilities import Capability
@@ -54,6 +55,14 @@ def check_job(job: Job, facts: EngineFacts) -> None:
     _check_sampling(job.sampling, facts.vocab_size)
     _check_capabilities(job, facts)
     _check_pool(job, facts)
+
+
+def check_room(request: bytes, held: Collection[bytes], facts: EngineFacts) -> None:
+    """Refuse a request that is held already, or one more than there are credits."""
+    if request in held:
+        raise JobRefused("bad_job", "request: this id is already being served")
+    if len(held) >= facts.credits:
+        raise JobRefused("full", f"all {facts.credits} credits are in use")
 
 
 def check_text_job(job: Job, facts: EngineFacts) -> None:

@@ -8,7 +8,6 @@ has a grammar reaches the thread once that is compiled; no other request waits f
 import asyncio
 import logging
 import threading
-import time
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -32,8 +31,9 @@ from inference.contract.blocks import split_hashes
 from inference.contract.capabilities import Capability
 from inference.contract.frames import Job, KvEvents, Sampling, Step
 from inference.contract.grammar import Grammar
-from inference.engines.admission import check_job
+from inference.engines.admission import check_job, check_room
 from inference.engines.base import EngineEvents, EngineFacts
+from inference.engines.clock import clock_us
 from inference.engines.computing import Computing, thread_cpu_s
 from inference.errors import JobRefused
 
@@ -65,10 +65,6 @@ class Arrival(NamedTuple):
 
 # A job, the id of a request to cancel, or None to close.
 Message = Arrival | bytes | None
-
-
-def clock_us() -> int:
-    return time.monotonic_ns() // 1000
 
 
 class CompactEngine:
@@ -106,10 +102,7 @@ class CompactEngine:
 
     def submit(self, job: Job) -> None:
         check_job(job, self._facts)
-        if job.request in self._unfinished:
-            raise JobRefused("bad_job", "request: this id is already being served")
-        if len(self._unfinished) >= self._facts.credits:
-            raise JobRefused("full", f"all {self._facts.credits} credits are in use")
+        check_room(job.request, self._unfinished, self._facts)
         self._unfinished[job.request] = job.sampling.n
         if self._grammars is not None and job.sampling.grammar is not None:
             self._compile(self._grammars, job, job.sampling.grammar)

@@ -21,9 +21,10 @@ from inference.contract.frames import (
     Timing,
     Usage,
 )
-from inference.engines.admission import check_job
+from inference.engines.admission import check_job, check_room
 from inference.engines.base import EngineEvents, EngineFacts
-from inference.errors import JobRefused, ModelError
+from inference.engines.clock import clock_us
+from inference.errors import ModelError
 
 CAPABILITIES = (
     Capability.CANCEL,
@@ -99,11 +100,8 @@ class EchoEngine:
 
     def submit(self, job: Job) -> None:
         check_job(job, self._facts)
-        if job.request in self._streams:
-            raise JobRefused("bad_job", "request: this id is already being served")
-        if len(self._streams) >= self._facts.credits:
-            raise JobRefused("full", f"all {self._facts.credits} credits are in use")
-        self._streams[job.request] = _Stream(job, _clock_us())
+        check_room(job.request, self._streams, self._facts)
+        self._streams[job.request] = _Stream(job, clock_us())
         self._wake.set()
 
     def cancel(self, request: bytes) -> None:
@@ -144,7 +142,7 @@ class EchoEngine:
             events.on_step(self._step())
 
     def _step(self) -> Step:
-        now_us = _clock_us()
+        now_us = clock_us()
         outputs: list[Output] = []
         for stream in list(self._streams.values()):
             if now_us >= stream.received_us + stream.job.deadline_ms * 1000:
@@ -161,7 +159,7 @@ class EchoEngine:
             waiting_tokens=0,
             kv_free_blocks=self._facts.kv_blocks,
             oldest_block_s=0.0,
-            step_us=_clock_us() - now_us,
+            step_us=clock_us() - now_us,
             preemptions=0,
         )
 
@@ -213,7 +211,3 @@ def _read_config(path: Path) -> _Config:
         return msgspec.json.decode(path.read_bytes(), type=_Config)
     except (OSError, msgspec.DecodeError) as error:
         raise ModelError(f"{path}: {error}") from error
-
-
-def _clock_us() -> int:
-    return time.monotonic_ns() // 1000

@@ -7,7 +7,6 @@ is cancelled or past its `deadline_ms` ends after the step in progress, as `canc
 import asyncio
 import importlib.util
 import threading
-import time
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -33,7 +32,9 @@ from inference.embed.encoder import Encoder, bfloat16_pays
 from inference.embed.options import STEP_TOKENS, EmbedOptions
 from inference.embed.queue import InputQueue, Piece, Request, cut_runs
 from inference.embed.shape import EncoderShape, read_shape
+from inference.engines.admission import check_room
 from inference.engines.base import EngineEvents, EngineFacts
+from inference.engines.clock import clock_us
 from inference.engines.computing import Computing, thread_cpu_s
 from inference.errors import JobRefused, ModelError
 
@@ -96,17 +97,14 @@ class EmbedEngine:
 
     def submit(self, job: Job) -> None:
         _check(job, self._facts)
-        if job.request in self._queue.requests:
-            raise JobRefused("bad_job", "request: this id is already being served")
-        if len(self._queue.requests) >= self._facts.credits:
-            raise JobRefused("full", f"all {self._facts.credits} credits are in use")
-        self._queue.requests[job.request] = Request(job, _clock_us())
+        check_room(job.request, self._queue.requests, self._facts)
+        self._queue.requests[job.request] = Request(job, clock_us())
         self._wake.set()
 
     def cancel(self, request: bytes) -> None:
         held = self._queue.requests.pop(request, None)
         if held is not None:
-            self._ended.append(_output(held, _clock_us(), finish="cancelled"))
+            self._ended.append(_output(held, clock_us(), finish="cancelled"))
             self._wake.set()
 
     def kv_snapshot(self) -> KvEvents:
@@ -145,7 +143,7 @@ class EmbedEngine:
             if not self._queue and not self._ended:
                 self._wake.clear()
                 await self._wake.wait()
-            began_us = _clock_us()
+            began_us = clock_us()
             self._end_overdue(began_us)
             pieces = self._queue.take(
                 tokens_max=self._step_tokens, inputs_max=self._inputs_per_step
@@ -159,7 +157,7 @@ class EmbedEngine:
                 events.on_death(error)
                 return
             self._under_way = None
-            duration_us = _clock_us() - began_us
+            duration_us = clock_us() - began_us
             outputs = self._outputs(vectors, duration_us)
             tokens = sum(len(piece.tokens) for piece in pieces)
             events.on_step(self._step(outputs, duration_us, tokens=tokens))
@@ -178,7 +176,7 @@ class EmbedEngine:
         finished: dict[Request, list[Piece]] = defaultdict(list)
         for piece in vectors:
             finished[piece.request].append(piece)
-        now_us = _clock_us()
+        now_us = clock_us()
         outputs = []
         for request, pieces in finished.items():
             if request.job.request not in self._queue.requests:
@@ -287,7 +285,3 @@ def _output(
         finish=finish,
         vectors=vectors,
     )
-
-
-def _clock_us() -> int:
-    return time.monotonic_ns() // 1000

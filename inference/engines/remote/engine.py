@@ -6,7 +6,6 @@ request's connection, which is how such servers are stopped.
 
 import asyncio
 import logging
-import time
 from collections.abc import Coroutine
 from typing import Any
 
@@ -15,8 +14,9 @@ import msgspec
 
 from inference.contract.capabilities import Capability
 from inference.contract.frames import Job, KvEvents, Output, Processing, Step
-from inference.engines.admission import check_text_job
+from inference.engines.admission import check_room, check_text_job
 from inference.engines.base import EngineEvents, EngineFacts
+from inference.engines.clock import clock_us
 from inference.engines.remote.errors import UNAUTHORIZED, ServerRefused, error_in_stream
 from inference.engines.remote.events import DONE, UpstreamBroken, read_chunk
 from inference.engines.remote.job import RemoteJob, request_of, trace_headers
@@ -88,12 +88,9 @@ class RemoteEngine:
 
     def submit(self, job: Job) -> None:
         check_text_job(job, self._facts)
-        if job.request in self._running:
-            raise JobRefused("bad_job", "request: this id is already being served")
-        if len(self._running) >= self._facts.credits:
-            raise JobRefused("full", f"all {self._facts.credits} credits are in use")
+        check_room(job.request, self._running, self._facts)
         path, body = request_of(job, self._options, is_vllm=self._listed.is_vllm)
-        running = RemoteJob(job, _clock_us(), counts_choices=self._listed.is_vllm)
+        running = RemoteJob(job, clock_us(), counts_choices=self._listed.is_vllm)
         self._running[job.request] = running
         self._tasks[job.request] = self._spawn(self._serve(running, path, body))
 
@@ -130,7 +127,7 @@ class RemoteEngine:
             await self._server.stream(
                 path,
                 body,
-                heard=lambda: running.hear(_clock_us()),
+                heard=lambda: running.hear(clock_us()),
                 take=lambda event: self._take(running, event),
                 end_s=end_s,
                 headers=trace_headers(running.job),
@@ -156,7 +153,7 @@ class RemoteEngine:
         chunk = read_chunk(event)
         if chunk.error is not None:
             raise error_in_stream(chunk.error, key=self._options.key)
-        self._emit(running.take(chunk, _clock_us()))
+        self._emit(running.take(chunk, clock_us()))
         if running.overlong:
             log.warning("cut off: the server ignores %s", self._options.output_field)
             self._cut(running, "length")
@@ -200,7 +197,7 @@ class RemoteEngine:
         if self._running.get(running.job.request) is not running:
             return
         self._forget(running)
-        self._emit(running.end(reason, _clock_us()))
+        self._emit(running.end(reason, clock_us()))
 
     def _forget(self, running: RemoteJob) -> None:
         del self._running[running.job.request], self._tasks[running.job.request]
@@ -248,7 +245,7 @@ class RemoteEngine:
         while True:
             await asyncio.sleep(HEARTBEAT_S)
             if self._running:
-                now_us = _clock_us()
+                now_us = clock_us()
                 self._step([], [running.processing(now_us) for running in self._running.values()])
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -268,7 +265,3 @@ def _chars(output: Output) -> int:
     calls = output.tool_calls or ()
     texts = len(output.text or "") + len(output.reasoning or "")
     return texts + sum(len(call.arguments) for call in calls)
-
-
-def _clock_us() -> int:
-    return time.monotonic_ns() // 1000

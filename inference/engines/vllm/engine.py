@@ -32,11 +32,12 @@ from vllm.v1.engine.exceptions import EngineDeadError
 from inference.contract.capabilities import Capability
 from inference.contract.frames import Job, KvEvents, Output, Step
 from inference.contract.grammar import Grammar
-from inference.engines.admission import check_job
+from inference.engines.admission import check_job, check_room
 from inference.engines.base import EngineEvents, EngineFacts
+from inference.engines.clock import clock_us
 from inference.engines.computing import Computing
 from inference.engines.vllm.index import BlockIndex
-from inference.engines.vllm.load import LoadLogger, PromptProgress, clock_us
+from inference.engines.vllm.load import LoadLogger, PromptProgress
 from inference.engines.vllm.options import CAPABILITIES, VllmOptions
 from inference.engines.vllm.request import LiveRequest
 from inference.errors import JobRefused, ModelError
@@ -110,10 +111,7 @@ class VllmEngine:
 
     def submit(self, job: Job) -> None:
         check_job(job, self._facts)
-        if job.request in self._live:
-            raise JobRefused("bad_job", "request: this id is already being served")
-        if len(self._live) >= self._facts.credits:
-            raise JobRefused("full", f"all {self._facts.credits} credits are in use")
+        check_room(job.request, self._live, self._facts)
         try:
             parameters = _parameters(job, self._facts)
         except ValueError as error:

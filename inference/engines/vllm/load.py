@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection
 from typing import Any
 
 import msgspec
 
 from inference.contract.frames import Step
+from inference.engines.clock import clock_us
 from inference.engines.computing import Computing, children_cpu_s
 from inference.engines.vllm.request import LiveRequest
 
 MICROSECONDS_PER_S = 1_000_000
-
-
-def clock_us() -> int:
-    return time.monotonic_ns() // 1000
 
 
 class LoadLogger:

@@ -36,11 +36,7 @@ class Topic:
     must: str
 
 
-def load_topics() -> tuple[Topic, ...]:
-    return tuple(Topic(*row) for row in TOPICS)
-
-
-ALL_TOPICS = load_topics()
+ALL_TOPICS = tuple(Topic(*row) for row in TOPICS)
 
 
 def topic_number(name: str) -> int:
