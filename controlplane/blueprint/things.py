@@ -79,7 +79,7 @@ def document_of(things: Mapping[Key, Fields]) -> dict[str, Any]:
 
 def canonical(fields: Mapping[str, Any]) -> Fields:
     """The fields in their one form; raises ValidationError by field."""
-    return {name: _FORMS.get(name, _same)(value) for name, value in fields.items()}
+    return {name: _FORMS.get(name, lambda same: same)(value) for name, value in fields.items()}
 
 
 def _thing(key: Key, spec: msgspec.Struct, path: str) -> Thing:
@@ -179,10 +179,6 @@ def _body(value: Any) -> Any:
 
 def _rules(value: Any) -> Any:
     return write_rules(read_rules(value))
-
-
-def _same(value: Any) -> Any:
-    return value
 
 
 _FORMS: dict[str, Callable[[Any], Any]] = {

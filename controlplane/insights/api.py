@@ -17,7 +17,7 @@ from controlplane.core.permissions import Action
 from controlplane.insights.capacity import capacity_read
 from controlplane.insights.compare import Setup, WayResult
 from controlplane.insights.comparisons import KeptComparison, comparison_list
-from controlplane.insights.hygiene import DAYS_DEFAULT, DAYS_MAX, KeyHygiene, Waste, hygiene_read
+from controlplane.insights.hygiene import DAYS_DEFAULT, DAYS_MAX, KeyHygiene, hygiene_read
 from controlplane.insights.stage_map import MapRow, stage_map_read
 from controlplane.insights.worksheet import Worksheet, fill_in
 from controlplane.kernel.ids import ApiKeyId
@@ -217,9 +217,5 @@ def _capacity_json(made: Worksheet) -> dict[str, object]:
 
 
 def _key_json(one: KeyHygiene) -> KeyHygieneJson:
-    findings = [_waste_json(waste) for waste in one.wastes]
+    findings = [answer_of(WasteJson, waste, saves_nano=waste.nano) for waste in one.wastes]
     return answer_of(KeyHygieneJson, one, looked_at=one.looked, findings=findings)
-
-
-def _waste_json(waste: Waste) -> WasteJson:
-    return answer_of(WasteJson, waste, saves_nano=waste.nano)

@@ -182,7 +182,8 @@ def _count(
         outcome.out_of_service += move.after.model not in fleet.served
         outcome.leave_region += row.region not in fleet.regions.get(move.after.pool, frozenset())
     for tally in tallies:
-        _add(tally, change)
+        for name, value in vars(change).items():
+            setattr(tally, name, getattr(tally, name) + value)
 
 
 def _price(
@@ -197,11 +198,6 @@ def _price(
     change.before_nano = charge_nano(old, counts)
     change.after_nano = charge_nano(new, counts)
     change.cold_nano = charge_nano(new, cold if change.moved else counts)
-
-
-def _add(tally: MoveTally, change: MoveTally) -> None:
-    for name, value in vars(change).items():
-        setattr(tally, name, getattr(tally, name) + value)
 
 
 def _edges(rule: RouteRule) -> list[int]:

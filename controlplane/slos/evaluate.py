@@ -17,7 +17,7 @@ from django.utils import timezone
 from controlplane.core.audit.entries import Operator, audit_record
 from controlplane.core.scope import organization_scope
 from controlplane.kernel.ids import public_id
-from controlplane.kernel.objectives.burn import ABSENT, DAY_MIN, PAGE, TICKET, Firing, firing
+from controlplane.kernel.objectives.burn import ABSENT, DAY_MIN, PAGE, TICKET, firing
 from controlplane.routing.models import RuleSet
 from controlplane.routing.selectors import ruleset_in_force, ruleset_on_trial
 from controlplane.routing.services import RuleVersions
@@ -79,17 +79,14 @@ def dangers(standing: ObjectiveStatus, now: datetime) -> list[Danger]:
     )
     found: dict[str, Danger] = {}
     for one in fired:
-        found.setdefault(one.severity, _danger(one))
+        danger = Danger(one.severity, one.rule.name, one.burn_long, one.burn_short)
+        found.setdefault(one.severity, danger)
     already = {alert.severity for alert in standing.alerts}
     if PAGE in found and TICKET not in already:
         found.pop(TICKET, None)
     if _absent(standing, now):
         found[ABSENT] = Danger(ABSENT, ABSENT, None, None)
     return list(found.values())
-
-
-def _danger(one: Firing) -> Danger:
-    return Danger(one.severity, one.rule.name, one.burn_long, one.burn_short)
 
 
 def _absent(standing: ObjectiveStatus, now: datetime) -> bool:

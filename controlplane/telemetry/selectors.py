@@ -134,7 +134,8 @@ def series_read(query: SeriesQuery) -> dict[datetime, Point]:
                 if measure not in series:
                     series[measure] = Histogram()
                 series[measure].add_bytes(data)
-            for at, usage in _usage(query, part):
+            column = "minute" if part.step_s == MINUTE_S else "at"
+            for at, usage in _usage_by(query, part, column):
                 _point(points, step_floor(at, query.step_s)).usage.add(usage)
     return points
 
@@ -250,10 +251,6 @@ def _rows(part: TierRange, wanted: dict[str, Any]) -> QuerySet[Any]:
     return HistogramRollup.objects.filter(
         step_s=part.step_s, at__gte=part.start, at__lt=part.end, **wanted
     )
-
-
-def _usage(query: SeriesQuery, part: TierRange) -> Iterator[tuple[datetime, UsageSum]]:
-    return _usage_by(query, part, "minute" if part.step_s == MINUTE_S else "at")
 
 
 def _usage_by(query: SeriesQuery, part: TierRange, column: str) -> Iterator[tuple[Any, UsageSum]]:

@@ -18,13 +18,6 @@ def project_page(*, actor: Actor, organization_id: uuid.UUID, ask: PageAsk) -> P
         return page_read(Project.objects.filter(organization_id=organization_id), ask)
 
 
-def project_of(*, actor: Actor, organization_id: uuid.UUID, project_id: uuid.UUID) -> Project:
-    """One project of the organization; raises DoesNotExist."""
-    require(actor, Action.ORGANIZATION_VIEW, organization_id)
-    with organization_scope([organization_id]):
-        return Project.objects.get(id=project_id, organization_id=organization_id)
-
-
 def apikey_page(*, actor: Actor, project: Project, ask: PageAsk) -> Page[ApiKey]:
     """A project's inference keys with their makers, newest first."""
     require(actor, Action.KEY_VIEW, project.organization_id)

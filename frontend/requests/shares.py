@@ -75,7 +75,7 @@ def _rows(
     if rest := found[ROWS_SHOWN:]:
         others = Tally(
             ("1 other" if len(rest) == 1 else f"{len(rest):,} others",),
-            _sum(rest),
+            sum(one.requests for one in rest),
             sum(one.nano for one in rest),
         )
         rows.append(_row(others, "", total))
@@ -113,7 +113,3 @@ def _imbalance(groups: Iterable[TallyGroup]) -> str:
         return ""
     times = formats.significant(max(counts) * len(counts) / sum(counts))
     return f"the busiest took {times} times the mean"
-
-
-def _sum(found: Iterable[Tally]) -> int:
-    return sum(one.requests for one in found)

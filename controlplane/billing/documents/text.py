@@ -57,13 +57,9 @@ def line_words(line: Line) -> str:
     return line.words
 
 
-def percent_text(basis_points: int) -> str:
-    """19 %, 8.25 %."""
-    return f"{Decimal(basis_points).scaleb(-2).normalize():f} %"
-
-
 def tax_words(document: Invoice) -> str:
-    return f"Tax {document.tax_jurisdiction}, {percent_text(document.tax_basis_points)}"
+    percent = Decimal(document.tax_basis_points).scaleb(-2).normalize()
+    return f"Tax {document.tax_jurisdiction}, {percent:f} %"
 
 
 def due_words(document: Invoice) -> tuple[str, str]:

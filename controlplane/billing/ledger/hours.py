@@ -73,7 +73,7 @@ def hours(
         if moment.tzinfo is None or moment.timestamp() % 3600:
             raise ValueError(f"{moment} is not a whole hour")
     wanted = list(organizations)
-    names = _ordered(by)
+    names = sorted(by, key=lambda name: name not in ("hour", "day"))
     for opens, closes in _windows(start, end, names):
         with organization_scope(wanted):
             found = list(_grouped(wanted, opens, closes, names))
@@ -85,10 +85,6 @@ def sealed_through() -> datetime | None:
     """The end of the last seal: every line booked before it is in the hours. None before any."""
     found: datetime | None = LedgerSeal.objects.aggregate(last=Max("to_at"))["last"]
     return found
-
-
-def _ordered(by: tuple[Dimension, ...]) -> list[str]:
-    return sorted(by, key=lambda name: name not in ("hour", "day"))
 
 
 def _windows(

@@ -213,7 +213,8 @@ def _spread(
             measured.add(pool)
             found |= divided(busy[pool], known)
         else:
-            found |= divided(busy[pool], _plain_weights(rows))
+            tokens = {_share(row): row.uncached + OUTPUT_WEIGHT * row.output for row in rows}
+            found |= divided(busy[pool], tokens)
     return found, frozenset(measured)
 
 
@@ -231,7 +232,3 @@ def _measured_weights(charges: list[PoolCharge], work: Mapping[str, PoolWork]) -
         decode = decode_us * row.output // max(1, outputs[row.model])
         weights[_share(row)] = prefill + decode
     return weights
-
-
-def _plain_weights(rows: list[PoolCharge]) -> dict[Share, int]:
-    return {_share(row): row.uncached + OUTPUT_WEIGHT * row.output for row in rows}

@@ -41,6 +41,7 @@ from controlplane.telemetry.selectors import key_last_used
 from controlplane.tenants import selectors_pages as pages
 from controlplane.tenants.access import require
 from controlplane.tenants.models import ApiKey, Project
+from controlplane.tenants.people.selectors import project_of
 from controlplane.tenants.selectors import organization_ids
 
 HEADER = "OpenAI-Organization"
@@ -182,7 +183,7 @@ class OpenAIProject(OrganizationView):
 
     def project(self, project_id: uuid.UUID) -> Project:
         """Raises DoesNotExist."""
-        return pages.project_of(
+        return project_of(
             actor=self.actor(), organization_id=self.organization_id, project_id=project_id
         )
 
