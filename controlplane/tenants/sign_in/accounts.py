@@ -90,7 +90,7 @@ def setup_link_make(
     token = secrets.token_urlsafe(SETUP_TOKEN_BYTES)
     made = SetupLink.objects.create(
         user=user,
-        digest=_digest(token),
+        digest=token_digest(token),
         expires_at=timezone.now() + lifetime,
         by_member=by_member,
     )
@@ -131,7 +131,10 @@ def setup_link_tell(*, actor: Actor, user: User) -> bool:
 def setup_link_user(*, token: str) -> User | None:
     """Whose password a link would set; None where it is no good."""
     found = SetupLink.objects.select_related("user").filter(
-        digest=_digest(token), used_at=None, expires_at__gt=timezone.now(), user__is_active=True
+        digest=token_digest(token),
+        used_at=None,
+        expires_at__gt=timezone.now(),
+        user__is_active=True,
     )
     link = found.first()
     return link.user if link else None
@@ -149,7 +152,7 @@ def setup_link_consume(*, token: str, password: str) -> User:
     with transaction.atomic():
         # The condition decides between two who use the link at once.
         spent = SetupLink.objects.filter(
-            digest=_digest(token), used_at=None, expires_at__gt=now
+            digest=token_digest(token), used_at=None, expires_at__gt=now
         ).update(used_at=now)
         if not spent:
             raise BadSetupLink
@@ -188,6 +191,6 @@ def _password_save(user: User, *, keep: str | None) -> None:
     )
 
 
-def _digest(token: str) -> bytes:
+def token_digest(token: str) -> bytes:
     # 256 random bits need no slow hash and no pepper.
     return sha256(token.encode("utf-8", "replace")).digest()
