@@ -73,7 +73,7 @@ def hours(
         if moment.tzinfo is None or moment.timestamp() % 3600:
             raise ValueError(f"{moment} is not a whole hour")
     wanted = list(organizations)
-    names = sorted(by, key=lambda name: name not in ("hour", "day"))
+    names: list[str] = sorted(by, key=lambda name: name not in ("hour", "day"))
     for opens, closes in _windows(start, end, names):
         with organization_scope(wanted):
             found = list(_grouped(wanted, opens, closes, names))
