@@ -1,7 +1,5 @@
 """A bound in time on one await; it runs per token, so it costs a quarter of `asyncio.timeout`."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable
 from typing import TypeVar

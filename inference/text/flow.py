@@ -6,8 +6,6 @@ expression of the syntax tree, without regard to order: a name has all kinds tha
 Every message has a role and a content, and there are no tools.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import Any

@@ -4,8 +4,6 @@ Filters, tests, globals and methods are those listed here; others are not there.
 template is rewritten before it is compiled: loops, lists, comparisons and texts are then counted.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import re

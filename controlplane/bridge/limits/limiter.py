@@ -6,8 +6,6 @@ than `redis_link.REPLY_S_MAX`: this gateway's share of each limit, until Redis a
 without limits never get here.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress

@@ -6,8 +6,6 @@ this gateway is open, no row of it is hot, and the call waits for the disk by it
 transaction less.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence

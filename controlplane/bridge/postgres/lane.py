@@ -5,8 +5,6 @@ and batches by itself what arrived meanwhile. The lane reconnects by itself and 
 of every call; it knows nothing of money.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping
 from typing import Protocol

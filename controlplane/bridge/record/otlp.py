@@ -7,8 +7,6 @@ each token do, is one span from its first piece with the sum of all. No text of 
 answer is here to be sent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter

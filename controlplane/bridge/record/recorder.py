@@ -4,8 +4,6 @@ Never in the way of money: it has a lane of its own, drops the oldest when its b
 counts what it dropped.
 """
 
-from __future__ import annotations
-
 import asyncio
 import struct
 import uuid

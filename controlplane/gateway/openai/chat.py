@@ -1,7 +1,5 @@
 """`POST /v1/chat/completions`: its request, its chunks and its body."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import msgspec

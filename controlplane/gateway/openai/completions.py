@@ -1,7 +1,5 @@
 """`POST /v1/completions`: text completions. One prompt a request, as text or token ids."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import msgspec

@@ -3,8 +3,6 @@
 It says nothing of this installation, so whoever asks may have it.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

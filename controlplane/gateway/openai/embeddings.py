@@ -1,7 +1,5 @@
 """`POST /v1/embeddings`: its request, and its body, which is made vector by vector."""
 
-from __future__ import annotations
-
 import math
 from array import array
 from base64 import b64encode

@@ -1,7 +1,5 @@
 """Fields that chat and text completions share, with their bounds, and how they become an `Ask`."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 import msgspec

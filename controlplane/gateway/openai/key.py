@@ -4,8 +4,6 @@ Names at the top are those of OpenRouter's `GET /api/v1/key`, in dollars; sums t
 are in nano-USD below.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Literal
 

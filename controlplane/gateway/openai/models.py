@@ -1,7 +1,5 @@
 """`GET /v1/models` and `/v1/models/{id}`: what the key in hand may use."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

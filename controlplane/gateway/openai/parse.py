@@ -4,8 +4,6 @@
 Every refusal names the field at fault.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from typing import NoReturn, TypeVar

@@ -1,7 +1,5 @@
 """The answer of `POST /v1/preflight` as JSON; amounts in nano-USD, tokens as they are billed."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

@@ -1,7 +1,5 @@
 """Chunks and bodies of chat and text completions, in the bytes that OpenAI's clients read."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """Cheap checks of a JSON schema, so that what cannot be followed is named before a node sees it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The table of API shapes: path to operation, parser and task. A new shape is a new row."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

@@ -1,7 +1,5 @@
 """What an answer has to match: `response_format`, and `structured_outputs` as vLLM names it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 

@@ -1,7 +1,5 @@
 """`tools` and what belongs to them: the functions offered, the calls in messages, the grammar."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal

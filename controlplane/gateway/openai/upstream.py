@@ -3,8 +3,6 @@
 Model, sampling and streaming are the node's to add. Nothing in it says who asked.
 """
 
-from __future__ import annotations
-
 import msgspec
 
 from controlplane.gateway.ask import Ask, ToolUse, Turn

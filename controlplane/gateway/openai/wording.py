@@ -3,8 +3,6 @@
 It only translates; which field is at fault is found in `parse.py`.
 """
 
-from __future__ import annotations
-
 import re
 
 _TYPES = {

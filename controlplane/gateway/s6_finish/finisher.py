@@ -1,7 +1,5 @@
 """The order of stage 6's layers, for all choices of one request."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """What vLLM says of its cache, in each of the forms that its versions write. Imports no vLLM."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -5,8 +5,6 @@ stored. Whatever cannot be mapped is left out: a block that the gateway does not
 hit, one that it wrongly assumes would cost a wrong route. Imports no vLLM.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Iterable

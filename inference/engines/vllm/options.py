@@ -1,7 +1,5 @@
 """Settings of the vLLM engine, checked where they are made. Imports no vLLM."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

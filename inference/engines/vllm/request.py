@@ -1,7 +1,5 @@
 """One request in vLLM, and how vLLM's outputs become ours. Imports no vLLM."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from typing import Any

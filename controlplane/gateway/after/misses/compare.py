@@ -3,8 +3,6 @@
 Prompts are packed, four bytes a token, so that equality is one comparison of memory.
 """
 
-from __future__ import annotations
-
 import re
 from array import array
 from collections.abc import Iterator, Sequence
