@@ -134,8 +134,8 @@ def test_the_end_of_a_text_with_many_places_is_one_piece(monkeypatch: pytest.Mon
 
 def test_many_short_pieces_count_for_more_than_their_text() -> None:
     """Each is a call of its own: who decides about a thread must see that."""
-    few = Draft([()], [(0, (b"", "<s>", "a" * 97))], list)
-    many = Draft([()] * 25, [(place, (b"", "<s>", "a")) for place in range(25)], list)
+    few = Draft([()], [(0, (b"", "<s>", "a" * 97))], lambda text: ())
+    many = Draft([()] * 25, [(place, (b"", "<s>", "a")) for place in range(25)], lambda text: ())
     assert few.chars == 100 + CALL_CHARS
     assert many.chars == 25 * (4 + CALL_CHARS)
 
