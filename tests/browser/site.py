@@ -129,7 +129,7 @@ class Processes:
         self._spawn(
             ["uvicorn", "controlplane.asgi:application", "--host", "127.0.0.1", "--port",
              str(self.port), "--http", "controlplane.bridge.http.connection:SocketProtocol", "--ws",
-             "controlplane.bridge.fleet.frames:FrameProtocol"],
+             "controlplane.bridge.fleet.frames:FrameProtocol", "--no-proxy-headers"],
             environment,
             "web.log",
         )  # fmt: skip
