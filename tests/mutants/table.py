@@ -119,8 +119,8 @@ MUTANTS = (
     Mutant(
         "the cheapest model is held for",
         ADMIT,
-        "return max(_nano(",
-        "return min(_nano(",
+        "return max([_nano(",
+        "return min([_nano(",
         OF_ADMISSION,
     ),
     Mutant(
