@@ -44,6 +44,8 @@ GIVEN = {
 }  # fmt: skip
 # These may share the volume `data`; the others have at most one of their own name.
 SHARED = {"setup", "web", "worker"}
+# A first page takes its time where many processes start.
+ANSWER_S_MAX = 30.0
 ROW = re.compile(r"^\| `([a-z-]+)` \| (?:password in )?`(\w+)` \|(.*)\|$", re.MULTILINE)
 
 
@@ -164,13 +166,18 @@ def test_every_process_starts_with_its_own_secrets_alone(
         _check_what_is_not_given(installation)
         for child in children:
             wait_for(partial(alive, child, ports), f"sign of life of {child.name}")
-        page = httpx2.get(f"http://{HOST}:{ports['web']}/sign-in", trust_env=False)
+        page = httpx2.get(
+            f"http://{HOST}:{ports['web']}/sign-in", trust_env=False, timeout=ANSWER_S_MAX
+        )
         assert page.status_code == 200 and "csrfmiddlewaretoken" in page.text
         token = (settings.DATA_DIR / "secrets" / "metrics-token").read_text().strip()
         for port in ports.values():
             address = f"http://{HOST}:{port}/metrics"
             scraped = httpx2.get(
-                address, trust_env=False, headers={"authorization": f"Bearer {token}"}
+                address,
+                trust_env=False,
+                headers={"authorization": f"Bearer {token}"},
+                timeout=ANSWER_S_MAX,
             )
             assert scraped.status_code == 200 and "sluice_" in scraped.text
     finally:
