@@ -21,7 +21,6 @@ ADMIN_PREFIX = "admin_sluice"
 NODE_PREFIX = "node_sluice"
 ENROL_PREFIX = "enrol_sluice"
 _LETTERS = frozenset(ALPHABET)
-_BLOCK_BYTES = sha256().block_size
 _USER_ID = slice(len(USER_PREFIX) + 1, len(USER_PREFIX) + 1 + ID_CHARS)
 
 
@@ -79,19 +78,15 @@ def digest(credential: str, pepper: bytes) -> bytes:
 
 
 class CredentialDigest:
-    """`digest` under one pepper, at a third of its cost: RFC 2104's two inner states are kept."""
+    """`digest` under one pepper, at about half its cost: what the pepper makes of HMAC is kept."""
 
     def __init__(self, pepper: bytes) -> None:
-        key = sha256(pepper).digest() if len(pepper) > _BLOCK_BYTES else pepper
-        key = key.ljust(_BLOCK_BYTES, b"\0")
-        self._inner = sha256(bytes(byte ^ 0x36 for byte in key))
-        self._outer = sha256(bytes(byte ^ 0x5C for byte in key))
+        self._begun = hmac.new(pepper, digestmod=sha256)
 
     def __call__(self, credential: str) -> bytes:
-        inner, outer = self._inner.copy(), self._outer.copy()
-        inner.update(credential.encode("ascii"))
-        outer.update(inner.digest())
-        return outer.digest()
+        begun = self._begun.copy()
+        begun.update(credential.encode("ascii"))
+        return begun.digest()
 
 
 def redacted(credential: Credential) -> str:
