@@ -191,7 +191,8 @@ class LinkJobs:
 
     def on_step(self, step: Step) -> list[str]:
         """Hand outputs to their streams; returns one reason per output that cannot be true."""
-        problems, moved = list[str](), list[JobStream]()
+        problems: list[str] = []
+        moved: list[JobStream] = []
         now_s = monotonic_s()
         self._account.on_step(step, now_s)
         for output in step.outputs:

@@ -39,7 +39,7 @@ def find_overlap(
     if not sought.has_blocks:
         call.spans.add(PREFIX, began)
         nothing = [0] * len(roster.names)
-        return Overlap(cached=nothing, available=0, index="ring" if sought.text else "exact")
+        return Overlap(cached=nothing, available=0, index=_state(sought, 0, len(nothing)))
     most = sought.cacheable
     known: dict[str, int] = {}
     doubtful: set[str] = set()

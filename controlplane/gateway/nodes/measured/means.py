@@ -47,13 +47,11 @@ class FleetMeans:
         """Take a look, unless the last was a moment ago; nodes that have not shown their speed are
         given the mean of the others.
         """
-        if self._observed_s is None:
-            share = 1.0
-        else:
-            since_s = now_s - self._observed_s
-            if since_s < OBSERVE_INTERVAL_S:
-                return
-            share = 1.0 - exp(-since_s / BACKLOG_S)
+        if not self.is_due(now_s):
+            return
+        share = 1.0
+        if self._observed_s is not None:
+            share -= exp((self._observed_s - now_s) / BACKLOG_S)
         self._observed_s = now_s
         waiting = sum([node.queued_tokens > 0 for node in nodes])
         self.backlog += share * (waiting / len(nodes) - self.backlog)
