@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks.gateway import two
@@ -49,16 +49,12 @@ def pass_ratios(passes: Passes, row: Ratio) -> list[float]:
     return [one[row.figure] / other[row.figure] for one, other in pairs]
 
 
-def median_ratios(passes: Passes) -> dict[str, float]:
-    """Of each guarded row that was measured."""
+def guarded_ratios(
+    passes: Passes, of: Callable[[list[float]], float] = statistics.median
+) -> dict[str, float]:
+    """Of each guarded row that was measured, one figure of its passes."""
     found = {row.name: pass_ratios(passes, row) for row in GUARDED if row.side in passes}
-    return {name: statistics.median(ratios) for name, ratios in found.items() if ratios}
-
-
-def most_ratios(passes: Passes) -> dict[str, float]:
-    """The same of the dearest pass, so that a machine whose passes differ is not taken for code."""
-    found = {row.name: pass_ratios(passes, row) for row in GUARDED if row.side in passes}
-    return {name: max(ratios) for name, ratios in found.items() if ratios}
+    return {name: of(ratios) for name, ratios in found.items() if ratios}
 
 
 def figures(recorder: Recorder) -> dict[str, Any]:
