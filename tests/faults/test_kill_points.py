@@ -14,6 +14,7 @@ from tests.support.servers import Servers
 pytestmark = pytest.mark.timeout(600)
 
 SEED = 9
+MORE_ROUNDS_MAX = 3
 
 
 @pytest.fixture
@@ -28,6 +29,9 @@ async def test_c4_a_kill_at_each_named_point_loses_and_doubles_nothing(ground: G
     await ground.round(state, len(POINTS))
     assert state.points == dict.fromkeys(POINTS, 1)
     assert state.tried == len(POINTS)
-    # How many come through between the kills is up to the machine.
-    assert state.answers > 0
+    for _ in range(MORE_ROUNDS_MAX):
+        # How many come through between the kills is up to the machine.
+        if state.answers <= len(POINTS):
+            await ground.round(state, len(POINTS))
+    assert state.answers > len(POINTS)
     assert (state.missing, state.doubled, state.difference_nano_usd) == (0, 0, 0)
