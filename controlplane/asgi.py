@@ -46,8 +46,8 @@ GATEWAY_HTTP = "--http controlplane.bridge.http.connection:SocketProtocol --no-p
 NODE_CONSUMER = "controlplane.bridge.fleet.socket.NodeConsumer"
 LIVE_ROUTES = "frontend.overview.live.websocket_urlpatterns"
 WEBSOCKET_REFUSED = 4404
-# Objects that are made before young ones are looked through for cycles. Requests leave few, and by
-# the default of 700 the looking took a twentieth of their time.
+# Objects that are made before young ones are looked through for cycles. A request makes hundreds
+# and leaves few, so that the default of 700 looks too often.
 YOUNG_OBJECTS_MAX = 10_000
 PLAIN = b"text/plain; charset=utf-8"
 BEARER_WANTED = ((b"www-authenticate", b"Bearer"),)
