@@ -7,12 +7,11 @@ that torch reads at its import is set.
 import argparse
 import asyncio
 import gc
-import importlib
-import logging
 import os
+import pkgutil
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,9 @@ import uvloop
 
 from inference import logs
 from inference.engines.base import Engine
-from inference.engines.table import ENGINE_OPTIONS, ENGINES, EngineEntry, EngineOption
+from inference.engines.table import ENGINE_OPTIONS, ENGINES, EngineEntry
 from inference.errors import ModelError
-from inference.node.assets import Assets, ModelAssets, NoAssets
-from inference.node.check import check
+from inference.node.assets import Assets, ModelAssets
 from inference.node.drain import drain
 from inference.node.enrol import Enrolment, control_plane_url, credential
 from inference.node.options import (
@@ -34,12 +32,11 @@ from inference.node.options import (
     NodeOptions,
     gateway_url,
 )
+from inference.node.probe import check
 from inference.node.service import Node
 
 EXIT_MODEL = 1
 EXIT_USAGE = 2
-# They log every connection, and every request with its URL.
-LOUD_LOGGERS = ("websockets", "httpx2", "httpcore2")
 
 MODEL_HELP = """\
 checkpoint folder: config.json, tokenizer.json, tokenizer_config.json, weights, and
@@ -58,18 +55,36 @@ never arguments, since arguments can be seen by every user."""
 EPILOG = """\
 examples:
   python -m inference --check --model inference/assets/sluice-5m
-  export SLUICE_NODE_CREDENTIAL=node_sluice_...
-  python -m inference --gateway ws://127.0.0.1:8000 --name node-1 --model inference/assets/sluice-5m
   SLUICE_ENROL_TOKEN=enrol_sluice_... python -m inference --gateway wss://sluice.example.org \\
       --name gpu-1 --pool large --credential-file ~/.sluice-gpu-1 --model /models/big
-  python -m inference --gateway ws://127.0.0.1:8000 --name node-2 --engine remote \\
-      --url http://127.0.0.1:8001/v1 --model-name big --upstream-model meta/Big-70B
+  SLUICE_NODE_CREDENTIAL=node_sluice_... python -m inference --gateway ws://127.0.0.1:8000 \\
+      --name node-2 --engine remote --url http://127.0.0.1:8001/v1 --model-name big
 
 SIGTERM or Ctrl-C drains: no new jobs, those running are finished until the deadline, the rest
 goes back to the gateway. A second one stops at once.
 exit status: 0 drained (or the check passed), 1 the model cannot be served, 2 a wrong option,
 3 the engine died or no longer makes a token, 4 another process has taken this node's name,
 5 a link failed. After 3 and 5 start it again; after the others something must be mended first."""
+
+
+# Flag, destination, kind, metavar and help; those of `NODE_FIELDS` are fields of `NodeOptions`.
+NODE_FLAGS: tuple[tuple[str, str, Callable[[str], Any], str, str], ...] = (
+    ("--name", "name", str, "NAME", "the node's name, as its credential was issued for"),
+    ("--pool", "pool", str, "NAME", "the pool it serves in (default: default)"),
+    ("--region", "region", str, "NAME", "where it stands (default: local)"),
+    ("--credential-file", "credential_file", Path, "PATH",
+        "where an enrolled node keeps its credential (mode 600), and finds it at later starts"),
+    ("--enrol-url", "enrol_url", str, "URL",
+        "http(s) address of the control plane, where that is not the first gateway's own"),
+    ("--credits", "credits", int, "N",
+        "jobs at once, shared evenly among the gateways (default: the engine's own figure)"),
+    ("--drain-deadline", "drain_deadline_s", float, "SECONDS",
+        f"how long running jobs may take after SIGTERM (default: {DRAIN_DEADLINE_S:.0f})"),
+    ("--probe-interval", "probe_interval_s", float, "SECONDS",
+        "an engine idle for so long must make one token; three failures end the node; 0: only at"
+        f" the start (default: {PROBE_INTERVAL_S:.0f})"),
+)  # fmt: skip
+NODE_FIELDS = ("name", "pool", "region", "credits", "drain_deadline_s", "probe_interval_s")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -90,13 +105,19 @@ def parser() -> argparse.ArgumentParser:
         help="logs go to standard error (default: INFO)")  # fmt: skip
     add("--log-format", choices=logs.FORMATS, default="plain",
         help="json: one object a line (default: plain)")  # fmt: skip
-    _add_node_options(made.add_argument_group("node options"))
+    node = made.add_argument_group("node options")
+    node.add_argument("--gateway", action="append", metavar="URL",
+        help="ws:// or wss:// address of a gateway; repeat it for several")  # fmt: skip
+    for flag, dest, kind, metavar, said in NODE_FLAGS:
+        node.add_argument(flag, dest=dest, type=kind, metavar=metavar, help=said)
+    made.set_defaults(**{each: getattr(NodeOptions, each) for each in NODE_FIELDS[1:]})
     shared = made.add_argument_group("options of several engines")
     groups = {name: made.add_argument_group(f"the {name} engine") for name in ENGINES}
     for option in ENGINE_OPTIONS:
         alone = len(option.engines) == 1
         group = groups[option.engines[0]] if alone else shared
-        said = "" if alone or len(option.engines) == len(ENGINES) else _among(option)
+        several = not alone and len(option.engines) < len(ENGINES)
+        said = f" ({', '.join(option.engines)})" if several else ""
         group.add_argument(
             option.flag, dest=f"engine_{option.field}", type=option.kind, metavar=option.metavar,
             help=f"{option.help}{said}".replace("%", "%%"),
@@ -104,49 +125,19 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def _among(option: EngineOption) -> str:
-    return f" ({', '.join(option.engines)})"
-
-
-def _add_node_options(group: argparse._ArgumentGroup) -> None:
-    add = group.add_argument
-    add("--gateway", action="append", metavar="URL",
-        help="ws:// or wss:// address of a gateway; repeat it for several")  # fmt: skip
-    add("--name", help="the node's name, as its credential was issued for")
-    add("--pool", default="default", help="the pool it serves in (default: default)")
-    add("--region", default="local", help="where it stands (default: local)")
-    add("--credential-file", type=Path, metavar="PATH",
-        help="where an enrolled node keeps its credential (mode 600), and finds it at later starts",
-        )  # fmt: skip
-    add("--enrol-url", metavar="URL",
-        help="http(s) address of the control plane, where that is not the first gateway's own",
-        )  # fmt: skip
-    add("--credits", type=int, metavar="N",
-        help="jobs at once, shared evenly among the gateways (default: the engine's own figure)",
-        )  # fmt: skip
-    add("--drain-deadline", type=float, default=DRAIN_DEADLINE_S, metavar="SECONDS",
-        help=f"how long running jobs may take after SIGTERM (default: {DRAIN_DEADLINE_S:.0f})",
-        )  # fmt: skip
-    add("--probe-interval", type=float, default=PROBE_INTERVAL_S, metavar="SECONDS",
-        help="an engine idle for so long must make one token; three failures end the node; 0: only"
-        f" at the start (default: {PROBE_INTERVAL_S:.0f})",
-        )  # fmt: skip
-
-
 def build_engine(args: argparse.Namespace) -> tuple[Engine, Assets]:
     """Import the chosen engine and construct it; raises `BadOption` or `ModelError`."""
     entry = ENGINES[args.engine]
     _check_model(args.model, args.engine, entry)
     try:
-        options_class = getattr(importlib.import_module(entry.options_module), entry.options)
-        module = importlib.import_module(entry.module)
+        options_class, engine = map(pkgutil.resolve_name, (entry.options, entry.engine))
     except ImportError as error:
         raise BadOption(f"--engine: {args.engine} cannot be loaded: {error}") from error
     options = _engine_options(args, entry, options_class)
     if entry.model == "none":
-        return getattr(module, entry.engine)(options), NoAssets()
-    path = args.model or module.packaged_model()
-    return getattr(module, entry.engine)(path, options), ModelAssets(path)
+        return engine(options), Assets()
+    path = args.model or engine.packaged_model()
+    return engine(path, options), ModelAssets(path)
 
 
 def _check_model(path: Path | None, engine: str, entry: EngineEntry) -> None:
@@ -182,16 +173,9 @@ def node_options(args: argparse.Namespace) -> NodeOptions:
     enrolment = Enrolment(
         url=args.enrol_url or control_plane_url(gateways[0]), name=args.name, pool=args.pool
     )
-    return NodeOptions(
-        gateways=gateways,
-        name=args.name,
-        credential=credential(os.environ, args.credential_file, enrolment),
-        pool=args.pool,
-        region=args.region,
-        credits=args.credits,
-        drain_deadline_s=args.drain_deadline,
-        probe_interval_s=args.probe_interval,
-    )
+    own = credential(os.environ, args.credential_file, enrolment)
+    fields_given = {each: getattr(args, each) for each in NODE_FIELDS}
+    return NodeOptions(gateways=gateways, credential=own, **fields_given)
 
 
 async def serve(args: argparse.Namespace, options: NodeOptions) -> int:
@@ -205,7 +189,7 @@ async def serve(args: argparse.Namespace, options: NodeOptions) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     signalled = asyncio.create_task(stop.wait())
-    running = asyncio.create_task(_start_and_wait(node))
+    running = asyncio.create_task(node.run())
     try:
         await asyncio.wait([signalled, running], return_when=asyncio.FIRST_COMPLETED)
         if running.done():
@@ -219,12 +203,6 @@ async def serve(args: argparse.Namespace, options: NodeOptions) -> int:
             task.cancel()
         await asyncio.gather(signalled, running, return_exceptions=True)
         await node.close()
-
-
-async def _start_and_wait(node: Node) -> int:
-    await node.start()
-    stop = await node.stopped
-    return stop.value
 
 
 async def run(args: argparse.Namespace) -> int:
@@ -244,8 +222,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     args = parser().parse_args(argv)
     logs.set_up(args.log_level, args.log_format)
-    for name in LOUD_LOGGERS:
-        logging.getLogger(name).setLevel(logging.WARNING)
     try:
         return uvloop.run(run(args))
     except BadOption as error:

@@ -6,6 +6,8 @@ import sys
 from datetime import UTC, datetime
 
 FORMATS = ("plain", "json")
+# They log every connection, and every request with its URL.
+LOUD_LOGGERS = ("websockets", "httpx2", "httpcore2")
 _PLAIN = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
@@ -29,3 +31,5 @@ def set_up(level: str, form: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else logging.Formatter(_PLAIN))
     logging.basicConfig(level=level, handlers=[handler])
+    for name in LOUD_LOGGERS:
+        logging.getLogger(name).setLevel(logging.WARNING)

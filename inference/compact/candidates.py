@@ -12,8 +12,12 @@ Found = TypeVar("Found")
 Candidates = Sequence[tuple[str, str]]
 
 
-def first_that_agrees(candidates: Candidates, agrees: Callable[[Found], bool]) -> Found | None:
-    """The first candidate that can be imported and passes its trial, None if there is none."""
+def first_that_agrees(
+    candidates: Candidates, agrees: Callable[[Found], bool], *, slow: str = ""
+) -> Found | None:
+    """The first candidate that can be imported and passes its trial, None if there is none: then
+    torch's operators do it, and what is `slow` so is a warning.
+    """
     for module, name in candidates:
         try:
             kernel: Found = getattr(importlib.import_module(module), name)
@@ -26,4 +30,6 @@ def first_that_agrees(candidates: Candidates, agrees: Callable[[Found], bool]) -
             log.warning("kernels: %s of %s failed its trial: %r", name, module, error)
         else:
             log.warning("kernels: %s of %s computes something else and is not used", name, module)
+    if slow:
+        log.warning("%s by torch's operators, which is slower", slow)
     return None

@@ -1,12 +1,15 @@
 """Settings of the compact engine, with bounds checked where they are made. Imports no torch."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 MEBIBYTE = 1024 * 1024
-DEVICES = ("auto", "cpu", "cuda")
-DTYPES = ("auto", "bfloat16", "float32")
-KERNELS = ("auto", "native", "torch")
-SPECULATE = ("auto", "on", "off")
+PLACES = {"device": ("auto", "cpu", "cuda"), "dtype": ("auto", "bfloat16", "float32")}
+CHOICES = {**PLACES, "kernels": ("auto", "native", "torch"), "speculate": ("auto", "on", "off")}
+LEAST_ONE = (
+    "block_size", "kv_bytes", "step_tokens", "mixed_prefill_tokens", "drafts_max", "kv_blocks",
+    "mixed_ms", "threads",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,7 +17,8 @@ class CompactOptions:
     """How to run a model. The defaults suit the shipped model on two CPU cores.
 
     `step_tokens` bounds the tokens of one engine step; `mixed_prefill_tokens` bounds its prompt
-    tokens while other requests are decoding, so that their next token is not kept waiting.
+    tokens while other requests are decoding, and `mixed_ms` what a step with prompts of several
+    requests should take, so that a next token or a short prompt is not kept waiting.
     `kv_blocks` overrides `kv_bytes`. `name` is what the model is offered as (default: its folder).
     `threads` None leaves torch's own choice. `speculate` auto drafts tokens by prompt lookup, up to
     `drafts_max` per sequence and step, as long as that pays; on drafts in any case.
@@ -29,6 +33,7 @@ class CompactOptions:
     kv_blocks: int | None = None
     step_tokens: int = 1024
     mixed_prefill_tokens: int = 512
+    mixed_ms: int = 40
     running_max: int = 64
     threads: int | None = None
     speculate: str = "auto"
@@ -36,26 +41,18 @@ class CompactOptions:
     kernels: str = "auto"
 
     def __post_init__(self) -> None:
-        if self.device not in DEVICES:
-            raise ValueError(f"device: {self.device!r} is not one of {', '.join(DEVICES)}")
-        if self.dtype not in DTYPES:
-            raise ValueError(f"dtype: {self.dtype!r} is not one of {', '.join(DTYPES)}")
-        if self.kernels not in KERNELS:
-            raise ValueError(f"kernels: {self.kernels!r} is not one of {', '.join(KERNELS)}")
-        if self.speculate not in SPECULATE:
-            raise ValueError(f"speculate: {self.speculate!r} is not one of {', '.join(SPECULATE)}")
-        for field in (
-            "block_size",
-            "kv_bytes",
-            "step_tokens",
-            "mixed_prefill_tokens",
-            "drafts_max",
-        ):
-            if getattr(self, field) < 1:
-                raise ValueError(f"{field}: must be at least 1")
+        check_fields(self, CHOICES, LEAST_ONE)
         if not 1 <= self.running_max <= self.step_tokens:
             raise ValueError("running_max: must lie between 1 and step_tokens")
-        for field in ("kv_blocks", "threads"):
-            value = getattr(self, field)
-            if value is not None and value < 1:
-                raise ValueError(f"{field}: must be at least 1")
+
+
+def check_fields(
+    options: object, choices: Mapping[str, Sequence[str]], least_one: Sequence[str]
+) -> None:
+    """Raise a ValueError that names a field with none of its choices, or a number below 1."""
+    for field, allowed in choices.items():
+        if (value := getattr(options, field)) not in allowed:
+            raise ValueError(f"{field}: {value!r} is not one of {', '.join(allowed)}")
+    for field in least_one:
+        if (value := getattr(options, field)) is not None and value < 1:
+            raise ValueError(f"{field}: must be at least 1")

@@ -6,9 +6,11 @@ tenant what another has asked (vLLM's `cache_salt` serves the same end; NDSS 202
 """
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from hashlib import sha256
+
+from inference.contract.frames import KvEvents
 
 HASH_BYTES = 16
 TOKEN_BYTES = 4
@@ -44,3 +46,34 @@ def split_hashes(packed: bytes) -> list[bytes]:
     if len(packed) % HASH_BYTES:
         raise ValueError(f"hashes: {len(packed)} bytes is not a multiple of {HASH_BYTES}")
     return [packed[i : i + HASH_BYTES] for i in range(0, len(packed), HASH_BYTES)]
+
+
+class BlockChanges:
+    """Hashes of blocks that were cached and removed since the last events, net: one that came and
+    went is neither. `seq` is the number of the last events.
+    """
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self._stored: dict[bytes, None] = {}
+        self._removed: dict[bytes, None] = {}
+
+    def note(self, blocks: Iterable[bytes], *, stored: bool) -> None:
+        into, undone = self._stored, self._removed
+        if not stored:
+            into, undone = undone, into
+        for block in blocks:
+            if block in undone:
+                del undone[block]
+            else:
+                into[block] = None
+
+    def events(self) -> KvEvents | None:
+        """What changed; None where nothing did."""
+        stored, removed = b"".join(self._stored), b"".join(self._removed)
+        if not stored and not removed:
+            return None
+        self._stored.clear()
+        self._removed.clear()
+        self.seq += 1
+        return KvEvents(seq=self.seq, stored=stored, removed=removed)

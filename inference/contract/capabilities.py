@@ -2,6 +2,9 @@
 
 from enum import StrEnum
 
+# The priority of a job that may wait for all others, such as a line of a batch.
+BACKGROUND = -1
+
 
 class Capability(StrEnum):
     """One word of the vocabulary; the value is what travels in `Hello.capabilities`."""
@@ -10,11 +13,16 @@ class Capability(StrEnum):
     TOKENS = "tokens"  # generates from prompt token ids
     TEXT = "text"  # generates from the request's own messages; ids are not known
     EMBEDDINGS = "embeddings"  # turns inputs into vectors
+    VISION = "vision"  # pictures between its texts
     # How it is answered.
     STREAM = "stream"  # outputs come step by step
     N = "n"  # several choices for one prompt
+    PROMPTS = "prompts"  # several prompts in one job
     STOP_TOKENS = "stop_tokens"
+    IGNORE_EOS = "ignore_eos"
+    MIN_TOKENS = "min_tokens"
     LOGPROBS = "logprobs"
+    PROMPT_LOGPROBS = "prompt_logprobs"  # and answers without any token
     GRAMMAR = "grammar"  # output held to a grammar or schema
     # How tokens are drawn.
     TEMPERATURE = "temperature"
@@ -23,6 +31,7 @@ class Capability(StrEnum):
     MIN_P = "min_p"
     FREQUENCY_PENALTY = "frequency_penalty"
     PRESENCE_PENALTY = "presence_penalty"
+    REPETITION_PENALTY = "repetition_penalty"
     LOGIT_BIAS = "logit_bias"
     SEED = "seed"
     SPECULATION = "speculation"  # drafts are verified several at a time
@@ -34,3 +43,8 @@ class Capability(StrEnum):
     PREFIX_CACHE = "prefix_cache"  # hits are reported per request
     KV_EVENTS = "kv_events"  # the index of the cache can be followed
     SALT = "salt"  # tenants never share cached blocks
+
+
+def capabilities(names: str) -> tuple[Capability, ...]:
+    """Those of these names, which blanks divide; raises ValueError."""
+    return tuple(map(Capability, names.split()))

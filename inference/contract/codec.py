@@ -1,9 +1,12 @@
 """Frames to bytes and back. Anything that does not decode to the expected type is refused whole."""
 
+from typing import TypeVar
+
 import msgspec
 
 from inference.contract.frames import FRAME_BYTES_MAX, FromGateway, FromNode
 
+T = TypeVar("T")
 # msgspec reports bad UTF-8 and absurd nesting in Python's own terms.
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _encoder = msgspec.msgpack.Encoder()
@@ -21,22 +24,18 @@ def encode(frame: FromNode | FromGateway) -> bytes:
 
 def decode_from_node(data: bytes) -> FromNode:
     """Decode what a node sent; raises `BadFrame`."""
-    _check_size(data)
-    try:
-        return _from_node.decode(data)
-    except _UNDECODABLE as error:
-        raise BadFrame(str(error)) from error
+    return _decode(_from_node, data)
 
 
 def decode_from_gateway(data: bytes) -> FromGateway:
     """Decode what a gateway sent; raises `BadFrame`."""
-    _check_size(data)
-    try:
-        return _from_gateway.decode(data)
-    except _UNDECODABLE as error:
-        raise BadFrame(str(error)) from error
+    return _decode(_from_gateway, data)
 
 
-def _check_size(data: bytes) -> None:
+def _decode(decoder: msgspec.msgpack.Decoder[T], data: bytes) -> T:
     if len(data) > FRAME_BYTES_MAX:
         raise BadFrame(f"frame of {len(data)} bytes is over the {FRAME_BYTES_MAX} byte bound")
+    try:
+        return decoder.decode(data)
+    except _UNDECODABLE as error:
+        raise BadFrame(str(error)) from error

@@ -7,8 +7,9 @@ two machines' clocks says nothing.
 
 import msgspec
 
+from inference.contract.drain import Drain, Draining, Undrain
 from inference.contract.grammar import Grammar
-from inference.contract.parts import TokenLogprob, ToolCallDelta, Vectors
+from inference.contract.parts import ShownPicture, TokenLogprob, ToolCallDelta, Vectors
 from inference.contract.replay import Resume, Resumed
 from inference.contract.roofline import Ceilings, Shares
 
@@ -20,10 +21,12 @@ REQUEST_ID_BYTES = 16
 OUTPUT_TOKENS_PER_FRAME_MAX = 4096
 OUTPUT_TEXT_CHARS_MAX = 512 * 1024
 REQUEST_JSON_BYTES_MAX = 3 * 1024 * 1024
-# Counted by token ids; reported by the engine, which alone knows them; or guessed, as for a server
-# that was cut off before it reported.
-USAGE_SOURCES = ("", "engine", "estimate")
+# Counted by token ids; reported by the engine, which alone knows them, all or all but the reasoning
+# tokens; or guessed, as for a server that was cut off before it reported.
+USAGE_SOURCES = ("", "engine", "engine_part", "estimate")
 CHOICES_MAX = 8
+# Of all the prompts of a job.
+JOB_CHOICES_MAX = 128
 LOGPROBS_MAX = 20
 # About what a tokenizer makes of English; it weighs texts whose tokens are not known yet.
 BYTES_PER_TOKEN = 4
@@ -42,8 +45,7 @@ class Usage(Frame, frozen=True):
 
     Before the first token `prompt_tokens` are those that were computed or found in the cache so
     far, 0 where the engine does not know; from then on all of them.
-    `source` says whose count it is where it is not that of token ids: one of `USAGE_SOURCES`.
-    `reasoning_tokens` lie inside `completion_tokens`.
+    `source` is one of `USAGE_SOURCES`. `reasoning_tokens` lie inside `completion_tokens`.
     """
 
     prompt_tokens: int
@@ -66,7 +68,9 @@ class Sampling(Frame, frozen=True):
     """How tokens are sampled; ranges are checked at the gateway's edge.
 
     `logprobs` is None for none, else how many alternatives to report besides the chosen token.
-    `seed` None draws a fresh one. `top_k` 0 means no limit.
+    `seed` None draws a fresh one. `top_k` 0 means no limit. With `prompt_logprobs`, which counts as
+    `logprobs` does, the tokens of the prompt are scored, too, and `max_tokens` may be 0. The first
+    `min_tokens` are no end tokens; `repetition_penalty` is of tokens in the prompt or generated.
     """
 
     max_tokens: int
@@ -82,6 +86,9 @@ class Sampling(Frame, frozen=True):
     ignore_eos: bool = False
     logit_bias: dict[int, float] = msgspec.field(default_factory=dict)
     grammar: Grammar | None = None
+    prompt_logprobs: int | None = None
+    min_tokens: int = 0
+    repetition_penalty: float = 1.0
 
 
 class Output(Frame, frozen=True):
@@ -91,6 +98,8 @@ class Output(Frame, frozen=True):
     `finish` is one of stop, length, cancelled, error, and set once per choice; engines that take
     only text may also say tool_calls or content_filter, and fill `text`, `tool_calls` and
     `reasoning`, which is what a model thought before its text.
+    `prompt_logprobs` are of the prompt's next tokens, from the second on; the first choice of each
+    prompt has them, all of them before its first token. With them `logprobs` names the end token.
     """
 
     request: bytes
@@ -104,6 +113,7 @@ class Output(Frame, frozen=True):
     tool_calls: list[ToolCallDelta] | None = None
     vectors: Vectors | None = None
     reasoning: str | None = None
+    prompt_logprobs: list[TokenLogprob] | None = None
 
     @property
     def delivered(self) -> int:
@@ -117,7 +127,8 @@ class ModelOffer(Frame, frozen=True):
 
     An engine that takes only text has neither: its digest is empty and its `vocab_size` 0.
     `dimensions` are the sizes of vectors that a model which embeds can answer with, its own first;
-    a model that generates has none.
+    a model that generates has none. A cross-encoder, whose inputs are pairs of texts, has the one
+    dimension of their score.
     """
 
     name: str
@@ -263,12 +274,6 @@ class Credits(Frame, tag="credits", frozen=True):
     credits: int
 
 
-class Draining(Frame, tag="draining", frozen=True):
-    """The node takes no new jobs and finishes what it has."""
-
-    deadline_s: float
-
-
 class Pong(Frame, tag="pong", frozen=True):
     """Answer to `Ping`, with the same number; `received` frames have come since the welcome."""
 
@@ -322,7 +327,8 @@ class Job(Frame, tag="job", frozen=True):
     embeds gets no tokens but `inputs`, the token ids of each text, and answers with `Vectors`.
     `traceparent` and `tracestate` are headers for a server behind the node; empty without a trace.
     `ticket` proves to every gateway that this node was given the job; it goes into its `Report`.
-    """
+    `lengths`: `tokens` are several prompts back to back, of so many each; zeros where they are in
+    `request_json`, which has no URLs of `pictures`. Choice c is one of prompt c // n; no hashes."""
 
     request: bytes
     model: str
@@ -338,6 +344,12 @@ class Job(Frame, tag="job", frozen=True):
     traceparent: str = ""
     tracestate: str = ""
     ticket: bytes = b""
+    lengths: list[int] = msgspec.field(default_factory=list)
+    pictures: list[ShownPicture] = msgspec.field(default_factory=list)
+
+    @property
+    def choices(self) -> int:
+        return self.sampling.n * (len(self.lengths) or 1)
 
 
 class Cancel(Frame, tag="cancel", frozen=True):
@@ -367,16 +379,6 @@ class Ping(Frame, tag="ping", frozen=True):
 
     number: int
     received: int = 0
-
-
-class Drain(Frame, tag="drain", frozen=True):
-    """Take no new jobs until `Undrain`; what still runs after `deadline_s` is ended."""
-
-    deadline_s: float
-
-
-class Undrain(Frame, tag="undrain", frozen=True):
-    """Take jobs again."""
 
 
 FromNode = (

@@ -4,8 +4,8 @@ import msgspec
 
 GRAMMAR_BYTES_MAX = 64 * 1024
 GRAMMAR_KINDS = ("json_object", "json_schema", "regex", "lark")
-# Between the parts of JSON text: room to indent, and no room to write blanks without end.
-JSON_WHITESPACE = r"[ \n\r\t]{0,24}"
+# Between the parts of JSON text: a line end and some indentation, but no blanks for a whole answer.
+JSON_WHITESPACE = r"[ \n\r\t]{0,8}"
 
 
 class Grammar(msgspec.Struct, array_like=True, frozen=True, kw_only=True):

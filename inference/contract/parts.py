@@ -2,6 +2,9 @@
 
 import msgspec
 
+# What templates put around a picture, in tokens.
+PICTURE_MARK_TOKENS = 4
+
 
 class TokenLogprob(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """Log probability of the chosen token and of the alternatives, highest first."""
@@ -18,6 +21,19 @@ class ToolCallDelta(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     id: str | None = None
     name: str | None = None
     arguments: str = ""
+
+
+def prompt_at(tokens: list[int], lengths: list[int], place: int) -> list[int]:
+    """One of the prompts that stand back to back, or the only one where there are no lengths."""
+    begin = sum(lengths[:place])
+    return tokens[begin : begin + lengths[place]] if lengths else tokens
+
+
+class ShownPicture(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """A picture of a prompt as JPEG, of the size that its model takes, and its tokens, at most."""
+
+    jpeg: bytes
+    tokens: int
 
 
 class Vectors(msgspec.Struct, array_like=True, frozen=True, kw_only=True):

@@ -1,6 +1,8 @@
-"""A BERT encoder in torch: padded runs of token ids to unit vectors, on CPU and CUDA alike."""
+"""A BERT encoder in torch: padded runs of token ids to unit vectors, on CPU and CUDA alike.
 
-import time
+A cross-encoder reads two texts as one input and makes one number of them, their score.
+"""
+
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,19 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from inference.compact.load.checkpoint import Checkpoint
+from inference.compact.load.placement import DTYPES
+from inference.compact.load.weights import Affine, Checkpoint
 from inference.embed.shape import EncoderShape
-
-DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
-# Rows of a middling step; the best of a few multiplications counts.
-PROBE_ROWS = 512
-PROBE_REPEATS = 5
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Affine:
-    weight: Tensor
-    bias: Tensor
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,6 +27,25 @@ class Layer:
     norm: Affine
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScoreHead:
+    """What a cross-encoder has besides: `second` makes a token one of the second text."""
+
+    second: Tensor
+    pooler: Affine
+    label: Affine
+
+    def types(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        """What is added to each embedding; the token that ends an input ends its first text."""
+        ends = tokens == tokens.gather(1, lengths[:, None] - 1)
+        return (ends.cumsum(1) > ends.long())[:, :, None] * self.second
+
+    def score(self, first: Tensor) -> Tensor:
+        """Scores in [0, 1], [input, 1], from the states of the first tokens."""
+        pooled = torch.tanh(F.linear(first, *self.pooler))
+        return torch.sigmoid(F.linear(pooled, *self.label).float())
+
+
 class Encoder:
     """Weights and the forward pass. Raises `ModelError` where the weights do not fit the shape."""
 
@@ -43,38 +54,40 @@ class Encoder:
         self.device = device
         tensors = _Tensors(Checkpoint(folder, DTYPES[dtype], device), shape)
         self.words = tensors.table("word_embeddings", shape.vocab_size)
-        # Every input is one text, so all its tokens are of the first type.
+        # Tokens of one text, or of the first of two, are all of the first type.
         kinds = tensors.table("token_type_embeddings", shape.token_types)
         self.positions = tensors.table("position_embeddings", shape.context_window) + kinds[0]
-        self.norm = tensors.norm("embeddings.LayerNorm")
+        self.norm = tensors.affine({"embeddings.LayerNorm": shape.hidden_size})
         self.layers = [tensors.layer(f"encoder.layer.{i}.") for i in range(shape.layers)]
+        self.head = tensors.head(kinds) if shape.scores else None
 
     @torch.inference_mode()
     def encode(self, inputs: list[list[int]]) -> Tensor:
-        """Unit vectors [input, dimension], float32 on the CPU. Inputs must not be empty."""
+        """Unit vectors or scores [input, dimension], float32 on the CPU; no input may be empty."""
         longest = max(map(len, inputs))
         padded = [ids + [0] * (longest - len(ids)) for ids in inputs]
         lengths = torch.tensor([len(ids) for ids in inputs], device=self.device)
         real = torch.arange(longest, device=self.device) < lengths[:, None]
         seen = None if bool(real.all()) else real[:, None, None, :]
-        x = self._norm(
-            self.words[torch.tensor(padded, device=self.device)] + self.positions[:longest],
-            self.norm,
-        )
+        tokens = torch.tensor(padded, device=self.device)
+        x = self.words[tokens] + self.positions[:longest]
+        x = self._norm(x if self.head is None else x + self.head.types(tokens, lengths), self.norm)
         for layer in self.layers:
             x = self._norm(x + self._attend(x, layer, seen), layer.attention_norm)
-            inner = F.gelu(F.linear(x, layer.up.weight, layer.up.bias))
-            x = self._norm(x + F.linear(inner, layer.down.weight, layer.down.bias), layer.norm)
+            inner = F.gelu(F.linear(x, *layer.up))
+            x = self._norm(x + F.linear(inner, *layer.down), layer.norm)
+        if self.head is not None:
+            return self.head.score(x[:, 0]).cpu()
         return F.normalize(self._pool(x.float(), real), dim=-1).cpu()
 
     def _attend(self, x: Tensor, layer: Layer, seen: Tensor | None) -> Tensor:
         batch, length, hidden = x.shape
         heads = self.shape.heads
-        qkv = F.linear(x, layer.qkv.weight, layer.qkv.bias)
+        qkv = F.linear(x, *layer.qkv)
         qkv = qkv.view(batch, length, 3, heads, hidden // heads).permute(2, 0, 3, 1, 4)
         mixed = F.scaled_dot_product_attention(qkv[0], qkv[1], qkv[2], attn_mask=seen)
         mixed = mixed.transpose(1, 2).reshape(batch, length, hidden)
-        return F.linear(mixed, layer.out.weight, layer.out.bias)
+        return F.linear(mixed, *layer.out)
 
     def _pool(self, x: Tensor, real: Tensor) -> Tensor:
         if self.shape.pooling == "cls":
@@ -83,62 +96,45 @@ class Encoder:
         return (x * weights).sum(dim=1) / weights.sum(dim=1)
 
     def _norm(self, x: Tensor, norm: Affine) -> Tensor:
-        size = (self.shape.hidden_size,)
-        return F.layer_norm(x, size, norm.weight, norm.bias, self.shape.norm_eps)
+        return F.layer_norm(x, (self.shape.hidden_size,), *norm, self.shape.norm_eps)
 
 
 class _Tensors:
     """Weights under their names in a BERT checkpoint."""
 
     def __init__(self, checkpoint: Checkpoint, shape: EncoderShape) -> None:
-        self._take = checkpoint.take
+        self._checkpoint = checkpoint
         self._shape = shape
 
+    def _named(self, name: str) -> str:
+        """A bare encoder's weights have no prefix, those below a head do."""
+        return f"bert.{name}" if self._shape.scores and not name.startswith("classifier") else name
+
     def table(self, name: str, rows: int) -> Tensor:
-        return self._take(f"embeddings.{name}.weight", rows, self._shape.hidden_size)
+        named = self._named(f"embeddings.{name}.weight")
+        return self._checkpoint.take(named, rows, self._shape.hidden_size)
 
-    def norm(self, name: str) -> Affine:
-        """A normalization over the hidden size."""
-        size = self._shape.hidden_size
-        weight, bias = self._take(f"{name}.weight", size), self._take(f"{name}.bias", size)
-        return Affine(weight=weight, bias=bias)
+    def affine(self, rows: dict[str, int], *inner: int) -> Affine:
+        named = {self._named(name): count for name, count in rows.items()}
+        return self._checkpoint.affine(named, *inner)
 
-    def linear(self, name: str, outer: int, inner: int) -> Affine:
-        """A projection from `inner` to `outer` values."""
-        weight = self._take(f"{name}.weight", outer, inner)
-        return Affine(weight=weight, bias=self._take(f"{name}.bias", outer))
+    def head(self, kinds: Tensor) -> ScoreHead:
+        """The classifier above a cross-encoder; `kinds` are the embeddings of token types."""
+        hidden = self._shape.hidden_size
+        return ScoreHead(
+            second=kinds[1] - kinds[0],
+            pooler=self.affine({"pooler.dense": hidden}, hidden),
+            label=self.affine({"classifier": 1}, hidden),
+        )
 
     def layer(self, prefix: str) -> Layer:
         hidden, inner = self._shape.hidden_size, self._shape.intermediate_size
-        parts = [
-            self.linear(f"{prefix}attention.self.{name}", hidden, hidden)
-            for name in ("query", "key", "value")
-        ]
+        qkv = {f"{prefix}attention.self.{name}": hidden for name in ("query", "key", "value")}
         return Layer(
-            qkv=Affine(
-                weight=torch.cat([part.weight for part in parts]),
-                bias=torch.cat([part.bias for part in parts]),
-            ),
-            out=self.linear(f"{prefix}attention.output.dense", hidden, hidden),
-            attention_norm=self.norm(f"{prefix}attention.output.LayerNorm"),
-            up=self.linear(f"{prefix}intermediate.dense", inner, hidden),
-            down=self.linear(f"{prefix}output.dense", hidden, inner),
-            norm=self.norm(f"{prefix}output.LayerNorm"),
+            qkv=self.affine(qkv, hidden),
+            out=self.affine({f"{prefix}attention.output.dense": hidden}, hidden),
+            attention_norm=self.affine({f"{prefix}attention.output.LayerNorm": hidden}),
+            up=self.affine({f"{prefix}intermediate.dense": inner}, hidden),
+            down=self.affine({f"{prefix}output.dense": hidden}, inner),
+            norm=self.affine({f"{prefix}output.LayerNorm": hidden}),
         )
-
-
-def bfloat16_pays(shape: EncoderShape) -> bool:
-    """Time one projection in both dtypes: without bf16 instructions it can be many times slower."""
-    narrow, wide = (_linear_s(shape, dtype) for dtype in DTYPES.values())
-    return narrow < wide
-
-
-def _linear_s(shape: EncoderShape, dtype: torch.dtype) -> float:
-    weight = torch.full((shape.intermediate_size, shape.hidden_size), 0.5, dtype=dtype)
-    x = torch.full((PROBE_ROWS, shape.hidden_size), 0.5, dtype=dtype)
-    times = []
-    for _ in range(PROBE_REPEATS):
-        began_s = time.perf_counter()
-        F.linear(x, weight)
-        times.append(time.perf_counter() - began_s)
-    return min(times)

@@ -12,6 +12,7 @@ from inference.errors import ModelError
 
 Pooling = Literal["mean", "cls"]
 POOLING_FILE = Path("1_Pooling") / "config.json"
+CROSS_ENCODER = "BertForSequenceClassification"
 _POOLING_FLAG = "pooling_mode_"
 
 
@@ -20,7 +21,8 @@ class EncoderShape:
     """Everything the encoder needs to know but the weights.
 
     `dimensions` are the sizes that its vectors can be cut to, the whole one first; more than that
-    only where the model was trained for it (Matryoshka).
+    only where the model was trained for it (Matryoshka). One that `scores` is a cross-encoder: it
+    reads two texts at once, and their score is its only dimension.
     """
 
     vocab_size: int
@@ -33,6 +35,7 @@ class EncoderShape:
     norm_eps: float
     pooling: Pooling
     dimensions: tuple[int, ...]
+    scores: bool
 
 
 def read_shape(folder: Path) -> EncoderShape:
@@ -47,6 +50,9 @@ def read_shape(folder: Path) -> EncoderShape:
     hidden_size, heads = fields.integer("hidden_size"), fields.integer("num_attention_heads")
     if hidden_size % heads:
         raise fields.error("num_attention_heads", f"must divide hidden_size = {hidden_size}")
+    scores = CROSS_ENCODER in fields.values.get("architectures", [])
+    if scores and len(fields.values.get("id2label", "no")) != 1:
+        raise fields.error("id2label", "a cross-encoder must have one label")
     return EncoderShape(
         vocab_size=fields.integer("vocab_size"),
         hidden_size=hidden_size,
@@ -54,10 +60,11 @@ def read_shape(folder: Path) -> EncoderShape:
         heads=heads,
         intermediate_size=fields.integer("intermediate_size"),
         context_window=fields.integer("max_position_embeddings"),
-        token_types=fields.integer("type_vocab_size", 2),
+        token_types=fields.integer("type_vocab_size", 2, least=1 + scores),
         norm_eps=fields.number("layer_norm_eps", 1e-12),
         pooling=_pooling(folder),
-        dimensions=(hidden_size, *_shorter(fields, hidden_size)),
+        dimensions=(1,) if scores else (hidden_size, *_shorter(fields, hidden_size)),
+        scores=scores,
     )
 
 

@@ -2,44 +2,36 @@
 
 import math
 from collections.abc import Collection
-from typing import Any
 
+from inference.contract import frames
 from inference.contract.capabilities import Capability
-from inference.contract.frames import (
-    CHOICES_MAX,
-    LOGPROBS_MAX,
-    REQUEST_JSON_BYTES_MAX,
-    Job,
-    Sampling,
-)
 from inference.contract.grammar import GRAMMAR_BYTES_MAX, GRAMMAR_KINDS, Grammar
 from inference.engines.base import EngineFacts
 from inference.errors import JobRefused
 
 TEMPERATURE_MAX = 100.0
+REPETITION_MIN = 1e-6
 # The ids that the wire can carry; a model that we do not know has fewer.
 TOKEN_IDS = 2**31
-# A field of `Sampling`, the values that ask for nothing, and what an engine needs for any other.
+# A `Sampling` that asks for nothing, and what an engine needs for any other value of a field.
 # `priority`, `salt` and `deadline_ms` are missing here: to be without them changes no answer.
-NEEDS: tuple[tuple[str, tuple[Any, ...], Capability], ...] = (
-    ("n", (1,), Capability.N),
-    ("temperature", (0.0, 1.0), Capability.TEMPERATURE),
-    ("top_p", (1.0,), Capability.TOP_P),
-    ("top_k", (0,), Capability.TOP_K),
-    ("min_p", (0.0,), Capability.MIN_P),
-    ("frequency_penalty", (0.0,), Capability.FREQUENCY_PENALTY),
-    ("presence_penalty", (0.0,), Capability.PRESENCE_PENALTY),
-    ("seed", (None,), Capability.SEED),
-    ("logprobs", (None,), Capability.LOGPROBS),
-    ("logit_bias", ({},), Capability.LOGIT_BIAS),
-    ("grammar", (None,), Capability.GRAMMAR),
-)
+NEUTRAL = frames.Sampling(max_tokens=1)
+NEEDS = {
+    name: Capability(name) for name in frames.Sampling.__struct_fields__ if name != "max_tokens"
+}
 
 
-def check_job(job: Job, facts: EngineFacts) -> None:
-    """Refuse what the engine could not compute; the message names the field."""
+def check_common(job: frames.Job, facts: EngineFacts) -> None:
+    """What no engine takes, whatever its jobs are made of."""
     if job.model != facts.model:
         raise JobRefused("unknown_model", f"model: this node serves {facts.model!r}")
+    if job.deadline_ms < 1:
+        raise JobRefused("bad_job", "deadline_ms: must be at least 1")
+
+
+def check_job(job: frames.Job, facts: EngineFacts) -> None:
+    """Refuse what the engine could not compute; the message names the field."""
+    check_common(job, facts)
     if job.inputs:
         raise JobRefused("bad_job", f"inputs: {facts.engine} does not embed")
     if not job.tokens:
@@ -50,44 +42,51 @@ def check_job(job: Job, facts: EngineFacts) -> None:
         raise JobRefused(
             "too_long", f"tokens: {len(job.tokens)} leave no room in {facts.context_window}"
         )
-    if job.deadline_ms < 1:
-        raise JobRefused("bad_job", "deadline_ms: must be at least 1")
     _check_sampling(job.sampling, facts.vocab_size)
     _check_capabilities(job, facts)
     _check_pool(job, facts)
 
 
 def check_room(request: bytes, held: Collection[bytes], facts: EngineFacts) -> None:
-    """Refuse a request that is held already, or one more than there are credits."""
+    """Refuse a request that is held already, or one more than there are credits.
+
+    The prompts of one request (`node.prompts`) count as one, since it has one credit.
+    """
     if request in held:
         raise JobRefused("bad_job", "request: this id is already being served")
-    if len(held) >= facts.credits:
+    if len(held) < facts.credits:
+        return
+    others = {each[: frames.REQUEST_ID_BYTES] for each in held} - {
+        request[: frames.REQUEST_ID_BYTES]
+    }
+    if len(others) >= facts.credits:
         raise JobRefused("full", f"all {facts.credits} credits are in use")
 
 
-def check_text_job(job: Job, facts: EngineFacts) -> None:
+def check_text_job(job: frames.Job, facts: EngineFacts) -> None:
     """The same for an engine that takes the request itself; its tokens and pool are not known."""
-    if job.model != facts.model:
-        raise JobRefused("unknown_model", f"model: this node serves {facts.model!r}")
+    check_common(job, facts)
     if not job.request_json:
         raise JobRefused("bad_job", "request_json: is empty; this node takes no token ids")
-    if len(job.request_json) > REQUEST_JSON_BYTES_MAX:
-        raise JobRefused("too_long", f"request_json: is over {REQUEST_JSON_BYTES_MAX} bytes")
-    if job.deadline_ms < 1:
-        raise JobRefused("bad_job", "deadline_ms: must be at least 1")
+    pictures = sum(len(each.jpeg) for each in job.pictures)
+    if len(job.request_json) + pictures > frames.REQUEST_JSON_BYTES_MAX:
+        raise JobRefused("too_long", f"request_json: is over {frames.REQUEST_JSON_BYTES_MAX} bytes")
     _check_sampling(job.sampling, TOKEN_IDS)
     _check_capabilities(job, facts)
 
 
-def _check_sampling(sampling: Sampling, vocab_size: int) -> None:
+def _check_sampling(sampling: frames.Sampling, vocab_size: int) -> None:
     ranges = (
-        ("max_tokens", sampling.max_tokens, 1, math.inf),
-        ("n", sampling.n, 1, CHOICES_MAX),
+        ("max_tokens", sampling.max_tokens, int(sampling.prompt_logprobs is None), math.inf),
+        ("min_tokens", sampling.min_tokens, 0, math.inf),
+        ("n", sampling.n, 1, frames.CHOICES_MAX),
         ("temperature", sampling.temperature, 0.0, TEMPERATURE_MAX),
         ("top_p", sampling.top_p, 0.0, 1.0),
         ("top_k", sampling.top_k, 0, math.inf),
         ("min_p", sampling.min_p, 0.0, 1.0),
-        ("logprobs", sampling.logprobs or 0, 0, LOGPROBS_MAX),
+        ("logprobs", sampling.logprobs or 0, 0, frames.LOGPROBS_MAX),
+        ("prompt_logprobs", sampling.prompt_logprobs or 0, 0, frames.LOGPROBS_MAX),
+        ("repetition_penalty", sampling.repetition_penalty, REPETITION_MIN, 1 / REPETITION_MIN),
     )
     for field, value, low, high in ranges:
         if not low <= value <= high:
@@ -102,7 +101,7 @@ def _check_sampling(sampling: Sampling, vocab_size: int) -> None:
             raise JobRefused("bad_job", f"sampling.logit_bias: bad entry for token {token}")
 
 
-def _check_grammar(grammar: Grammar, sampling: Sampling) -> None:
+def _check_grammar(grammar: Grammar, sampling: frames.Sampling) -> None:
     if grammar.kind not in GRAMMAR_KINDS:
         raise JobRefused("bad_job", f"sampling.grammar.kind: {grammar.kind!r} is unknown")
     if len(grammar.source.encode()) > GRAMMAR_BYTES_MAX:
@@ -111,17 +110,20 @@ def _check_grammar(grammar: Grammar, sampling: Sampling) -> None:
         raise JobRefused("bad_job", "sampling.ignore_eos: a grammar says where the output ends")
 
 
-def _check_capabilities(job: Job, facts: EngineFacts) -> None:
+def _check_capabilities(job: frames.Job, facts: EngineFacts) -> None:
     """A field that the engine would have to pass over in silence is refused instead."""
+    if job.pictures and Capability.VISION not in facts.capabilities:
+        raise JobRefused("bad_job", f"pictures: the {facts.engine} engine has none")
     if job.stop_tokens and Capability.STOP_TOKENS not in facts.capabilities:
         raise JobRefused("bad_job", f"stop_tokens: the {facts.engine} engine has none")
-    for field, neutral, needed in NEEDS:
+    for field, needed in NEEDS.items():
         value = getattr(job.sampling, field)
-        if value not in neutral and needed not in facts.capabilities:
+        asks = value != getattr(NEUTRAL, field) and (field, value) != ("temperature", 0.0)
+        if asks and needed not in facts.capabilities:
             raise JobRefused("bad_job", f"sampling.{field}: the {facts.engine} engine has none")
 
 
-def _check_pool(job: Job, facts: EngineFacts) -> None:
+def _check_pool(job: frames.Job, facts: EngineFacts) -> None:
     """One request alone must fit the pool, or it could never finish."""
     longest = min(len(job.tokens) + job.sampling.max_tokens, facts.context_window)
     if longest > facts.kv_blocks * facts.block_size:

@@ -1,14 +1,77 @@
-"""The one Protocol that every engine implements."""
+"""The one Protocol that every engine implements; a step in progress, and whether it computes: a
+thread or process that hangs uses no CPU time. And the clock by which engines report.
+"""
 
-from typing import Protocol
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from inference.contract.capabilities import Capability
 from inference.contract.frames import Job, KvEvents, Step
 from inference.contract.roofline import Ceilings
-from inference.engines.computing import Computing
 from inference.errors import JobRefused
+
+PROCESSES = Path("/proc")
+THREADS = PROCESSES / "self/task"
+# Counted from the parenthesis that closes the command's name: time in user mode, and in the kernel.
+USER_FIELD, SYSTEM_FIELD = 11, 12
+# A step of an engine without a pool of blocks, in which nothing happened.
+NO_STEP = Step(
+    outputs=[], running=0, waiting=0, waiting_tokens=0, kv_free_blocks=0, oldest_block_s=0.0,
+    step_us=0, preemptions=0,
+)  # fmt: skip
+
+
+class Computing(NamedTuple):
+    """The requests of a step, when it began, and how to read the CPU seconds of what computes it.
+
+    `began_s` is on the monotonic clock, `cpu_s` counts from any beginning.
+    """
+
+    requests: list[bytes]
+    began_s: float
+    cpu_s: Callable[[], float]
+
+
+def clock_us() -> int:
+    return time.monotonic_ns() // 1000
+
+
+def thread_cpu_s(native_id: int) -> float:
+    """What a thread of this process has used so far, in steps of 10 ms; 0 where it is not known."""
+    return _cpu_s(THREADS / str(native_id))
+
+
+def children_cpu_s() -> float:
+    """The same of all processes that this one has started, and of those that they have."""
+    return sum(map(_cpu_s, _below(PROCESSES / "self")))
+
+
+def _below(process: Path) -> Iterator[Path]:
+    for children in process.glob("task/*/children"):
+        with contextlib.suppress(OSError):
+            for child in children.read_text().split():
+                yield PROCESSES / child
+                yield from _below(PROCESSES / child)
+
+
+def _cpu_s(account: Path) -> float:
+    return account_s(account, USER_FIELD, SYSTEM_FIELD) or 0.0
+
+
+def account_s(account: Path, *fields: int) -> float | None:
+    """The sum of these times of a process or thread; None where no such account is kept."""
+    try:
+        values = (account / "stat").read_text().rpartition(")")[2].split()
+        ticks = sum(int(values[each]) for each in fields)
+    except (OSError, ValueError, IndexError):
+        return None
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,11 +88,11 @@ class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str
     model: str
     context_window: int
-    vocab_size: int
-    block_size: int
-    kv_blocks: int
     credits: int
     capabilities: tuple[Capability, ...]
+    vocab_size: int = 0
+    block_size: int = 1
+    kv_blocks: int = 0
     dimensions: tuple[int, ...] = ()
     ceilings: Ceilings | None = None
     silence_s: float = 0.0

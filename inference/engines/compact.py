@@ -28,23 +28,18 @@ from inference.compact.schedule.blocks import BlockPool
 from inference.compact.schedule.outputs import StopRules
 from inference.compact.schedule.scheduler import Scheduler
 from inference.contract.blocks import split_hashes
-from inference.contract.capabilities import Capability
+from inference.contract.capabilities import Capability, capabilities
 from inference.contract.frames import Job, KvEvents, Sampling, Step
 from inference.contract.grammar import Grammar
 from inference.engines.admission import check_job, check_room
-from inference.engines.base import EngineEvents, EngineFacts
-from inference.engines.clock import clock_us
-from inference.engines.computing import Computing, thread_cpu_s
+from inference.engines.base import Computing, EngineEvents, EngineFacts, clock_us, thread_cpu_s
 from inference.errors import JobRefused
 
-CAPABILITIES = tuple(
-    Capability(name)
-    for name in (
-        "cancel", "deadline", "frequency_penalty", "kv_events", "logit_bias", "logprobs", "min_p",
-        "n", "prefix_cache", "presence_penalty", "priority", "salt", "seed", "stop_tokens",
-        "stream", "temperature", "tokens", "top_k", "top_p",
-    )
-)  # fmt: skip
+CAPABILITIES = capabilities(
+    "cancel deadline frequency_penalty ignore_eos kv_events logit_bias logprobs min_p min_tokens n"
+    " prefix_cache presence_penalty priority prompt_logprobs repetition_penalty salt seed"
+    " stop_tokens stream temperature tokens top_k top_p"
+)
 CLOSE_WAIT_S = 30.0
 WARM_UP_REQUEST = b"\0" * 16
 WARM_UP_TOKENS = 2
@@ -77,10 +72,10 @@ class CompactEngine:
         self._options = options or CompactOptions()
         self._path = model_path
         self._shape = read_shape(model_path)
-        check_vocabulary(model_path, self._shape)
+        check_vocabulary(model_path, self._shape.vocab_size)
         self._placement = choose_placement(self._shape, self._options)
         self._grammars = _grammars_of(model_path, self._shape)
-        self._facts = _facts_of(
+        self.facts = _facts_of(
             model_path, self._options, self._shape, self._placement, grammars=bool(self._grammars)
         )
         self._inbox: SimpleQueue[Message] = SimpleQueue()
@@ -90,10 +85,6 @@ class CompactEngine:
         self._kv_seq = 0
         self._thread: _StepThread | None = None
 
-    @property
-    def facts(self) -> EngineFacts:
-        return self._facts
-
     async def start(self, events: EngineEvents) -> None:
         """Load and warm up in the engine's own thread; raises what loading raised."""
         self._thread = _StepThread(self, events, self._inbox)
@@ -101,8 +92,8 @@ class CompactEngine:
         await self._thread.ready
 
     def submit(self, job: Job) -> None:
-        check_job(job, self._facts)
-        check_room(job.request, self._unfinished, self._facts)
+        check_job(job, self.facts)
+        check_room(job.request, self._unfinished, self.facts)
         self._unfinished[job.request] = job.sampling.n
         if self._grammars is not None and job.sampling.grammar is not None:
             self._compile(self._grammars, job, job.sampling.grammar)
@@ -121,7 +112,7 @@ class CompactEngine:
         return KvEvents(seq=self._kv_seq, stored=stored, removed=b"", snapshot=True)
 
     def computing(self) -> Computing | None:
-        if self._thread is None or not self._facts.reports_steps:
+        if self._thread is None or not self.facts.reports_steps:
             return None
         return self._thread.computing()
 
@@ -163,7 +154,7 @@ class CompactEngine:
         roofline = self._measure()
         runner = self.load(self._path, self._shape, self._placement)
         # With a pool of its own: the blocks that it fills cause no event and are not shared.
-        _warm_up(self._step_loop(runner, None), self._facts)
+        _warm_up(self._step_loop(runner, None), self.facts)
         return self._step_loop(runner, roofline)
 
     def load(self, folder: Path, shape: ModelShape, placement: Placement) -> Runner:
@@ -182,12 +173,12 @@ class CompactEngine:
             # Out of memory, or products that the device does not have: it can serve all the same.
             log.warning("ceilings_not_measured", exc_info=True)
             return None
-        self._facts = msgspec.structs.replace(self._facts, ceilings=ceilings)
+        self.facts = msgspec.structs.replace(self.facts, ceilings=ceilings)
         return Roofline(work, ceilings)
 
     def _step_loop(self, runner: Runner, roofline: Roofline | None) -> StepLoop:
-        pool = BlockPool(self._facts.kv_blocks, self._facts.block_size)
-        stop_rules = StopRules(self._shape.eos, self._facts.context_window)
+        pool = BlockPool(self.facts.kv_blocks, self.facts.block_size)
+        stop_rules = StopRules(self._shape.eos, self.facts.context_window)
         return StepLoop(runner, Scheduler(pool, self._options), stop_rules, clock_us, roofline)
 
     def account(self, step: Step, kv: KvEvents | None) -> None:
@@ -251,8 +242,10 @@ class _StepThread(threading.Thread):
                     return False
                 if isinstance(message, bytes):
                     step_loop.end(message, "cancelled")
-                else:
-                    _accept(step_loop, message)
+                    continue
+                step_loop.accept(message.job, message.received_us, message.grammar)
+                if message.cancelled:
+                    step_loop.end(message.job.request, "cancelled")
         except Empty:
             return True
 
@@ -276,13 +269,6 @@ class _StepThread(threading.Thread):
             self.ready.set_exception(error)
 
 
-def _accept(step_loop: StepLoop, arrival: Arrival) -> None:
-    grammar = arrival.grammar
-    step_loop.accept(arrival.job, arrival.received_us, None if grammar is None else grammar.mask)
-    if arrival.cancelled:
-        step_loop.end(arrival.job.request, "cancelled")
-
-
 def _grammars_of(path: Path, shape: ModelShape) -> GrammarCompiler | None:
     """None, said in the log, where no grammar can be followed; the engine then declares none."""
     tokenizer = path / "tokenizer.json"
@@ -297,12 +283,7 @@ def _grammars_of(path: Path, shape: ModelShape) -> GrammarCompiler | None:
 
 
 def _facts_of(
-    path: Path,
-    options: CompactOptions,
-    shape: ModelShape,
-    placement: Placement,
-    *,
-    grammars: bool,
+    path: Path, options: CompactOptions, shape: ModelShape, placement: Placement, *, grammars: bool
 ) -> EngineFacts:
     return EngineFacts(
         engine="compact",

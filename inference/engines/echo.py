@@ -11,28 +11,13 @@ from pathlib import Path
 
 import msgspec
 
-from inference.contract.capabilities import Capability
-from inference.contract.frames import (
-    OUTPUT_TOKENS_PER_FRAME_MAX,
-    Job,
-    KvEvents,
-    Output,
-    Step,
-    Timing,
-    Usage,
-)
+from inference.compact.config.fields import Fields
+from inference.contract import frames
+from inference.contract.capabilities import capabilities
 from inference.engines.admission import check_job, check_room
-from inference.engines.base import EngineEvents, EngineFacts
-from inference.engines.clock import clock_us
-from inference.errors import ModelError
+from inference.engines.base import NO_STEP, EngineEvents, EngineFacts, clock_us
 
-CAPABILITIES = (
-    Capability.CANCEL,
-    Capability.DEADLINE,
-    Capability.N,
-    Capability.STREAM,
-    Capability.TOKENS,
-)
+CAPABILITIES = capabilities("cancel deadline ignore_eos min_tokens n stream tokens")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,34 +36,27 @@ class EchoOptions:
             raise ValueError("tokens_per_s and tokens_per_step: must not be negative")
 
 
-class _Config(msgspec.Struct):
-    """The two fields of config.json that an echo needs."""
-
-    vocab_size: int
-    max_position_embeddings: int
-
-
 @dataclass(slots=True)
 class _Stream:
-    job: Job
+    job: frames.Job
     received_us: int
     sent: int = 0
     started_us: int | None = None
 
 
 class EchoEngine:
-    """Serves the tokenizer of a checkpoint folder, without its weights."""
+    """Serves the tokenizer of a checkpoint folder, without its weights; raises `ModelError`."""
 
     def __init__(self, model_path: Path, options: EchoOptions | None = None) -> None:
         self._options = options or EchoOptions()
-        config = _read_config(model_path / "config.json")
-        self._facts = EngineFacts(
+        config = Fields(model_path / "config.json")
+        self.facts = EngineFacts(
             engine="echo",
             device="none",
             dtype="none",
             model=self._options.name or model_path.resolve().name,
-            context_window=config.max_position_embeddings,
-            vocab_size=config.vocab_size,
+            context_window=config.integer("max_position_embeddings"),
+            vocab_size=config.integer("vocab_size"),
             block_size=self._options.block_size,
             kv_blocks=self._options.kv_blocks,
             credits=self._options.credits,
@@ -90,17 +68,13 @@ class EchoEngine:
         self._task: asyncio.Task[None] | None = None
         self._events: EngineEvents | None = None
 
-    @property
-    def facts(self) -> EngineFacts:
-        return self._facts
-
     async def start(self, events: EngineEvents) -> None:
         self._events = events
         self._task = asyncio.create_task(self._serve(events))
 
-    def submit(self, job: Job) -> None:
-        check_job(job, self._facts)
-        check_room(job.request, self._streams, self._facts)
+    def submit(self, job: frames.Job) -> None:
+        check_job(job, self.facts)
+        check_room(job.request, self._streams, self.facts)
         self._streams[job.request] = _Stream(job, clock_us())
         self._wake.set()
 
@@ -110,8 +84,8 @@ class EchoEngine:
             self._cancelled.append(stream)
             self._wake.set()
 
-    def kv_snapshot(self) -> KvEvents:
-        return KvEvents(seq=0, stored=b"", removed=b"", snapshot=True)
+    def kv_snapshot(self) -> frames.KvEvents:
+        return frames.KvEvents(seq=0, stored=b"", removed=b"", snapshot=True)
 
     def computing(self) -> None:
         """Its steps take no time worth reporting."""
@@ -141,9 +115,9 @@ class EchoEngine:
             await asyncio.sleep(max(due_s - time.monotonic(), 0.0))
             events.on_step(self._step())
 
-    def _step(self) -> Step:
+    def _step(self) -> frames.Step:
         now_us = clock_us()
-        outputs: list[Output] = []
+        outputs: list[frames.Output] = []
         for stream in list(self._streams.values()):
             if now_us >= stream.received_us + stream.job.deadline_ms * 1000:
                 self.cancel(stream.job.request)
@@ -152,22 +126,15 @@ class EchoEngine:
         cancelled, self._cancelled = self._cancelled, []
         for stream in cancelled:
             outputs += _outputs(stream, [], "cancelled", now_us)
-        return Step(
-            outputs=outputs,
-            running=len(self._streams),
-            waiting=0,
-            waiting_tokens=0,
-            kv_free_blocks=self._facts.kv_blocks,
-            oldest_block_s=0.0,
-            step_us=clock_us() - now_us,
-            preemptions=0,
-        )
+        load = {"running": len(self._streams), "kv_free_blocks": self.facts.kv_blocks}
+        step_us = clock_us() - now_us
+        return msgspec.structs.replace(NO_STEP, outputs=outputs, step_us=step_us, **load)
 
-    def _advance(self, stream: _Stream, now_us: int) -> list[Output]:
+    def _advance(self, stream: _Stream, now_us: int) -> list[frames.Output]:
         prompt = stream.job.tokens
-        room = self._facts.context_window - len(prompt)
+        room = self.facts.context_window - len(prompt)
         total = min(stream.job.sampling.max_tokens, room)
-        paced = 1 if self._options.tokens_per_s else OUTPUT_TOKENS_PER_FRAME_MAX
+        paced = 1 if self._options.tokens_per_s else frames.OUTPUT_TOKENS_PER_FRAME_MAX
         until = min(total, stream.sent + (self._options.tokens_per_step or paced))
         tokens = [prompt[index % len(prompt)] for index in range(stream.sent, until)]
         stream.sent = until
@@ -178,23 +145,25 @@ class EchoEngine:
         return _outputs(stream, tokens, finish, now_us)
 
 
-def _outputs(stream: _Stream, tokens: list[int], finish: str | None, now_us: int) -> list[Output]:
+def _outputs(
+    stream: _Stream, tokens: list[int], finish: str | None, now_us: int
+) -> list[frames.Output]:
     """The same for every choice; usage counts them all."""
     started_us = now_us if stream.started_us is None else stream.started_us
     choices = stream.job.sampling.n
-    usage = Usage(
+    usage = frames.Usage(
         prompt_tokens=len(stream.job.tokens) if stream.sent else 0,
         cached_tokens=0,
         completion_tokens=stream.sent * choices,
     )
-    timing = Timing(
+    timing = frames.Timing(
         queue_us=started_us - stream.received_us,
         prefill_us=0,
         decode_us=now_us - started_us,
         held_us=now_us - stream.received_us,
     )
     return [
-        Output(
+        frames.Output(
             request=stream.job.request,
             choice=choice,
             tokens=tokens,
@@ -204,10 +173,3 @@ def _outputs(stream: _Stream, tokens: list[int], finish: str | None, now_us: int
         )
         for choice in range(choices)
     ]
-
-
-def _read_config(path: Path) -> _Config:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=_Config)
-    except (OSError, msgspec.DecodeError) as error:
-        raise ModelError(f"{path}: {error}") from error

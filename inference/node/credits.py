@@ -99,12 +99,9 @@ class CreditShares:
 
     def _free(self, held: Mapping[str, int]) -> int:
         """Credits that no gateway has or may believe to have."""
-        owners = self._grants.keys() | held.keys()
-        return self._total - sum(self._committed(owner, held) for owner in owners)
-
-    def _committed(self, owner: str, held: Mapping[str, int]) -> int:
-        grant = self._grants.get(owner)
-        return max(held.get(owner, 0), grant.most if grant else 0)
+        granted = {owner: grant.most for owner, grant in self._grants.items()}
+        owners = granted.keys() | held.keys()
+        return self._total - sum(max(held.get(each, 0), granted.get(each, 0)) for each in owners)
 
     def _remember(self, held: Mapping[str, int], now_s: float) -> None:
         rotate = now_s - self._rotated_s >= PEAK_S

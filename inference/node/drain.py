@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from inference.contract.frames import Draining
+from inference.contract.drain import Draining
 from inference.node.jobs import JobTable
 from inference.node.link import GatewayLink
 from inference.node.options import ACK_WAIT_S, CANCEL_WAIT_S, DRAIN_POLL_S

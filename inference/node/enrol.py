@@ -3,7 +3,6 @@
 A token is redeemed by one HTTP request to the control plane, before any link is dialled.
 """
 
-import json
 import os
 import tempfile
 import urllib.error
@@ -11,21 +10,22 @@ import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
 
 from inference.node.options import (
     CREDENTIAL_PREFIX,
     CREDENTIAL_VARIABLE,
     ENROL_VARIABLE,
+    LOCAL_HOSTS,
     BadOption,
-)
+)  # fmt: skip
 
 ENROL_PATH = "/api/fleet/enrol"
 ANSWER_BYTES_MAX = 64 * 1024
 # Long, since a token is used up by a request whose answer is not waited for.
 ANSWER_S_MAX = 60.0
-LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 FILE_OPTION = "--credential-file"
 
 
@@ -72,43 +72,49 @@ def _redeem(token: str, enrolment: Enrolment) -> str:
     address = urlsplit(enrolment.url)
     if address.scheme not in ("http", "https") or not address.hostname:
         raise BadOption(f"--enrol-url: {enrolment.url!r} is not an http:// or https:// URL")
-    body = json.dumps({"token": token, "name": enrolment.name, "pool": enrolment.pool})
     request = urllib.request.Request(
         enrolment.url.rstrip("/") + ENROL_PATH,
-        data=body.encode(),
+        data=msgspec.json.encode({"token": token, "name": enrolment.name, "pool": enrolment.pool}),
         headers={"Content-Type": "application/json"},
     )
     direct = [urllib.request.ProxyHandler({})] if address.hostname in LOCAL_HOSTS else []
-    opener = urllib.request.build_opener(*direct)
     try:
+        opener = urllib.request.build_opener(*direct)
         with opener.open(request, timeout=ANSWER_S_MAX) as answer:
-            reply = _decoded(answer.read(ANSWER_BYTES_MAX))
+            earned = _decoded(answer.read(ANSWER_BYTES_MAX)).credential
     except urllib.error.HTTPError as error:
         with error:
             raise BadOption(_refusal(error.code, error.read(ANSWER_BYTES_MAX))) from error
     except OSError as error:
         raise BadOption(f"{ENROL_VARIABLE}: {enrolment.url} does not answer: {error}") from error
-    earned = reply.get("credential")
-    if not isinstance(earned, str) or not earned.startswith(CREDENTIAL_PREFIX):
+    if not earned.startswith(CREDENTIAL_PREFIX):
         raise BadOption(f"{ENROL_VARIABLE}: {enrolment.url} did not answer with a credential")
     return earned
 
 
+class _Error(msgspec.Struct):
+    message: str = ""
+    fields: dict[str, list[str]] = {}
+
+
+class _Answer(msgspec.Struct):
+    credential: str = ""
+    error: _Error | None = None
+
+
 def _refusal(status: int, body: bytes) -> str:
-    error = _decoded(body).get("error")
-    if not isinstance(error, dict):
+    error = _decoded(body).error
+    if error is None:
         return f"{ENROL_VARIABLE}: refused with HTTP {status}; is --enrol-url the control plane?"
-    fields = error.get("fields") or {}
-    details = " ".join(f"--{name}: {' '.join(texts)}" for name, texts in fields.items())
-    return f"{ENROL_VARIABLE}: {details or error.get('message')}"
+    details = " ".join(f"--{name}: {' '.join(texts)}" for name, texts in error.fields.items())
+    return f"{ENROL_VARIABLE}: {details or error.message}"
 
 
-def _decoded(body: bytes) -> dict[str, Any]:
+def _decoded(body: bytes) -> _Answer:
     try:
-        reply = json.loads(body)
-    except ValueError:
-        return {}
-    return reply if isinstance(reply, dict) else {}
+        return msgspec.json.decode(body, type=_Answer)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _Answer()
 
 
 def _read(file: Path) -> str:

@@ -6,6 +6,7 @@ it lives. It knows neither sockets nor the engine; time comes in as an argument.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import msgspec
 
@@ -38,7 +39,7 @@ class HeldJob:
         self.gateway = gateway
         self.model = job.model
         self.ticket = job.ticket
-        self.choices_open = job.sampling.n
+        self.choices_open = job.choices
         self.delivered = False
         self.settled = False
         self.usage = NO_USAGE
@@ -47,20 +48,18 @@ class HeldJob:
         self.queued_tokens = tokens + sum(map(len, job.inputs))
 
 
+@dataclass(slots=True, eq=False)
 class HeldReport:
     """A report and when it is to be sent next; `gateway` is `ANYONE` when its own is dead.
 
     `read` is what its `owner` had got when the link broke, None unless the job ended after that.
     """
 
-    __slots__ = ("due_s", "gateway", "owner", "read", "report")
-
-    def __init__(self, job: HeldJob, report: Report, due_s: float) -> None:
-        self.gateway = job.gateway
-        self.owner = job.owner
-        self.read = job.read
-        self.report = report
-        self.due_s = due_s
+    gateway: str
+    owner: str
+    read: Usage | None
+    report: Report
+    due_s: float
 
     def lose(self) -> None:
         """What came after the break was never read, so it is not charged."""
@@ -69,12 +68,10 @@ class HeldReport:
             self.read = None
 
 
+@dataclass(slots=True)
 class Held:
-    __slots__ = ("jobs", "queued_tokens")
-
-    def __init__(self) -> None:
-        self.jobs = 0
-        self.queued_tokens = 0
+    jobs: int = 0
+    queued_tokens: int = 0
 
 
 class JobTable:
@@ -248,7 +245,8 @@ class JobTable:
         )
         # The last output carries the same figures, so a connected gateway needs no second frame
         # unless it fails to acknowledge.
-        kept = HeldReport(held, report, now_s + REPORT_REPEAT_S)
+        due_s = now_s + REPORT_REPEAT_S
+        kept = HeldReport(held.gateway, held.owner, held.read, report, due_s)
         if held.owner == LOST:
             kept.lose()
         self._reports[output.request] = kept

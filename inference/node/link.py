@@ -13,6 +13,7 @@ import secrets
 import socket
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -20,31 +21,11 @@ import msgspec
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
+from inference.contract import frames
 from inference.contract.codec import BadFrame, decode_from_gateway, encode
-from inference.contract.frames import (
-    FRAME_BYTES_MAX,
-    PROTOCOL_VERSION,
-    FromGateway,
-    FromNode,
-    Hello,
-    Ping,
-    Pong,
-    Step,
-    Welcome,
-)
-from inference.contract.replay import Resume, Resumed
-from inference.node.options import (
-    BACKOFF_MAX_S,
-    BACKOFF_MIN_S,
-    CLOSE_TIMEOUT_S,
-    HOUSEKEEPING_S,
-    LOAD_INTERVAL_S,
-    OPEN_TIMEOUT_S,
-    OUTBOUND_BYTES_MAX,
-    RETRY_AFTER_MAX_S,
-    SILENT_PINGS_MAX,
-)
-from inference.node.session import Session
+from inference.contract.replay import Replay, Resume, Resumed
+from inference.node import options
+from inference.node.options import RESUME_S
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +33,6 @@ CLOSE_PROTOCOL = 1002
 CLOSE_TRY_LATER = 1013
 CLOSE_FENCED = 4409
 CLOSE_REPLACED = 4410
-LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 BACKOFF_DOUBLINGS_MAX = 10
 SESSION_BYTES = 16
 _REFUSALS = {
@@ -71,13 +51,13 @@ class Fenced(Exception):
 class LinkHub(Protocol):
     """What a link asks of the node."""
 
-    def hello(self, link: GatewayLink) -> Hello:
+    def hello(self, link: GatewayLink) -> frames.Hello:
         """The first frame of this link."""
 
-    def on_welcome(self, link: GatewayLink, frame: Welcome, before: str) -> None:
+    def on_welcome(self, link: GatewayLink, frame: frames.Welcome, before: str) -> None:
         """The gateway accepted us; `before` is the instance that the link led to earlier."""
 
-    def on_frame(self, link: GatewayLink, frame: FromGateway) -> None:
+    def on_frame(self, link: GatewayLink, frame: frames.FromGateway) -> None:
         """Any other frame but a ping."""
 
     def on_break(self, link: GatewayLink) -> None:
@@ -91,6 +71,44 @@ class LinkHub(Protocol):
 
     def reached_otherwise(self, link: GatewayLink) -> bool:
         """Another link is up to the gateway that this one led to last."""
+
+
+class Session:
+    """What a link keeps beyond its connection, until either end gives it up; `name` was said in the
+    hello.
+
+    `received` counts the gateway's frames since the welcome.
+    """
+
+    def __init__(self, name: str, welcome: frames.Welcome) -> None:
+        self.name = name
+        self.received = 0
+        self.silence_max_s = options.SILENT_PINGS_MAX * welcome.ping_interval_s
+        self.replay = Replay()
+        self._resume_s = min(RESUME_S, welcome.resume_s)
+        self._expiry: asyncio.TimerHandle | None = None
+
+    @property
+    def resumable(self) -> bool:
+        """The gateway keeps its end of it over a break."""
+        return self._resume_s > 0
+
+    @property
+    def request(self) -> Resume:
+        return Resume(session=self.name, received=self.received, held=self.replay.held)
+
+    def keep(self, data: bytes) -> None:
+        if self.resumable:
+            self.replay.add(data)
+
+    def expire_later(self, expired: Callable[[], None]) -> None:
+        """The connection broke: call this unless the session is resumed in time."""
+        self._expiry = asyncio.get_running_loop().call_later(self._resume_s, expired)
+
+    def go_on(self) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
 
 
 class GatewayLink:
@@ -112,7 +130,7 @@ class GatewayLink:
         self._wake = asyncio.Event()
         self._failures = 0
         self._heard_s = 0.0
-        self._silence_max_s = OPEN_TIMEOUT_S
+        self._silence_max_s = options.OPEN_TIMEOUT_S
         self._step_sent_s = 0.0
         self._connection: ClientConnection | None = None
         self._leaving = asyncio.Event()
@@ -152,11 +170,11 @@ class GatewayLink:
         if connection is None:
             return
         with contextlib.suppress(ConnectionClosed, TimeoutError):
-            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+            async with asyncio.timeout(options.CLOSE_TIMEOUT_S):
                 await self._send_queued(connection)
         await connection.close()
 
-    def send(self, frame: FromNode) -> None:
+    def send(self, frame: frames.FromNode) -> None:
         """Queue a frame; dropped without a session, and a gateway that reads none is left."""
         if self._session is None:
             return
@@ -172,9 +190,9 @@ class GatewayLink:
 
     def load_due(self, now_s: float) -> bool:
         """Whether the last load report to this gateway is out of date."""
-        return now_s - self._step_sent_s >= LOAD_INTERVAL_S
+        return now_s - self._step_sent_s >= options.LOAD_INTERVAL_S
 
-    def send_step(self, step: Step, now_s: float) -> None:
+    def send_step(self, step: frames.Step, now_s: float) -> None:
         self._step_sent_s = now_s
         self.send(step)
 
@@ -185,20 +203,20 @@ class GatewayLink:
         """
         while self._hub.reached_otherwise(self):
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._leaving.wait(), HOUSEKEEPING_S)
+                await asyncio.wait_for(self._leaving.wait(), options.HOUSEKEEPING_S)
                 return
 
     async def _connect_once(self) -> None:
-        local = urlsplit(self.url).hostname in LOCAL_HOSTS
+        local = urlsplit(self.url).hostname in options.LOCAL_HOSTS
         async with connect(
             self.url,
             additional_headers={"Authorization": f"Bearer {self._credential}"},
             compression=None,
-            max_size=FRAME_BYTES_MAX,
+            max_size=frames.FRAME_BYTES_MAX,
             # The gateway's own pings say more than the socket's: they pass through its loop.
             ping_interval=None,
-            open_timeout=OPEN_TIMEOUT_S,
-            close_timeout=CLOSE_TIMEOUT_S,
+            open_timeout=options.OPEN_TIMEOUT_S,
+            close_timeout=options.CLOSE_TIMEOUT_S,
             proxy=None if local else True,
         ) as connection:
             raw = connection.transport.get_extra_info("socket")
@@ -210,7 +228,7 @@ class GatewayLink:
                 self._connection = None
 
     async def _serve(self, connection: ClientConnection) -> None:
-        self._heard_s, self._silence_max_s = time.monotonic(), OPEN_TIMEOUT_S
+        self._heard_s, self._silence_max_s = time.monotonic(), options.OPEN_TIMEOUT_S
         helpers = [
             asyncio.create_task(self._write(connection)),
             asyncio.create_task(self._watch(connection)),
@@ -236,7 +254,7 @@ class GatewayLink:
             await asyncio.gather(*helpers, return_exceptions=True)
             self._disconnected()
 
-    def _greeting(self) -> Hello | Resume:
+    def _greeting(self) -> frames.Hello | Resume:
         """The first frame: resume the session, or begin one."""
         if self._session is not None:
             return self._session.request
@@ -249,7 +267,7 @@ class GatewayLink:
         frame = decode_from_gateway(data)
         self._heard_s = time.monotonic()
         session = self._session
-        if isinstance(frame, Welcome):
+        if isinstance(frame, frames.Welcome):
             self._on_welcome(frame)
         elif isinstance(frame, Resumed):
             self._on_resumed(frame)
@@ -259,16 +277,16 @@ class GatewayLink:
             session.received += 1
             self._on_frame(session, frame)
 
-    def _on_frame(self, session: Session, frame: FromGateway) -> None:
-        if isinstance(frame, Ping):
+    def _on_frame(self, session: Session, frame: frames.FromGateway) -> None:
+        if isinstance(frame, frames.Ping):
             session.replay.forget(frame.received)
-            self.send(Pong(number=frame.number, received=session.received))
+            self.send(frames.Pong(number=frame.number, received=session.received))
         else:
             self._hub.on_frame(self, frame)
 
-    def _on_welcome(self, frame: Welcome) -> None:
-        if frame.protocol != PROTOCOL_VERSION or frame.ping_interval_s <= 0:
-            raise BadFrame(f"welcome.protocol: {frame.protocol} is not {PROTOCOL_VERSION}")
+    def _on_welcome(self, frame: frames.Welcome) -> None:
+        if frame.protocol != frames.PROTOCOL_VERSION or frame.ping_interval_s <= 0:
+            raise BadFrame(f"welcome.protocol: {frame.protocol} is not {frames.PROTOCOL_VERSION}")
         if self._session is not None:
             raise BadFrame("welcome: there was no hello")
         self._session = Session(self._session_name, frame)
@@ -339,9 +357,11 @@ class GatewayLink:
     async def _watch(self, connection: ClientConnection) -> None:
         """Disconnect from a gateway that is silent or does not read our frames."""
         while True:
-            await asyncio.sleep(min(HOUSEKEEPING_S, self._silence_max_s / SILENT_PINGS_MAX))
+            await asyncio.sleep(
+                min(options.HOUSEKEEPING_S, self._silence_max_s / options.SILENT_PINGS_MAX)
+            )
             silent_s = time.monotonic() - self._heard_s
-            if silent_s > self._silence_max_s or self._outbound_bytes > OUTBOUND_BYTES_MAX:
+            if silent_s > self._silence_max_s or self._outbound_bytes > options.OUTBOUND_BYTES_MAX:
                 self._warn(f"silent for {silent_s:.1f} s, {self._outbound_bytes} bytes unsent")
                 await connection.close(CLOSE_TRY_LATER)
                 return
@@ -349,7 +369,7 @@ class GatewayLink:
     def _backoff_s(self) -> float:
         factor = 1 << min(self._failures, BACKOFF_DOUBLINGS_MAX)
         self._failures += 1
-        return random.uniform(0.5, 1.0) * min(BACKOFF_MAX_S, BACKOFF_MIN_S * factor)
+        return random.uniform(0.5, 1.0) * min(options.BACKOFF_MAX_S, options.BACKOFF_MIN_S * factor)
 
     def _warn(self, reason: str) -> None:
         log.warning("link down url=%s reason=%r", self.url, reason)
@@ -358,4 +378,8 @@ class GatewayLink:
 def _retry_after_s(error: InvalidStatus) -> float:
     """How long the gateway asks to wait, within a bound; 0 where it says nothing."""
     values = error.response.headers.get_all("Retry-After")
-    return min(float(values[0]), RETRY_AFTER_MAX_S) if values and values[0].isdecimal() else 0.0
+    return (
+        min(float(values[0]), options.RETRY_AFTER_MAX_S)
+        if values and values[0].isdecimal()
+        else 0.0
+    )

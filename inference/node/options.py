@@ -5,6 +5,8 @@ from math import inf
 from urllib.parse import urlsplit, urlunsplit
 
 FLEET_PATH = "/fleet"
+# Reached without a proxy.
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 CREDENTIAL_VARIABLE = "SLUICE_NODE_CREDENTIAL"
 ENROL_VARIABLE = "SLUICE_ENROL_TOKEN"
 CREDENTIAL_PREFIX = "node_sluice_"
@@ -62,23 +64,22 @@ class NodeOptions:
     probe_interval_s: float = PROBE_INTERVAL_S
 
     def __post_init__(self) -> None:
-        if not self.gateways:
-            raise BadOption("--gateway: at least one is needed")
-        for value, option in (
-            (self.name, "--name"),
-            (self.pool, "--pool"),
-            (self.region, "--region"),
-        ):
-            if not value:
-                raise BadOption(f"{option}: must not be empty")
-        if not self.credential.startswith(CREDENTIAL_PREFIX):
-            raise BadOption(f"{CREDENTIAL_VARIABLE}: must begin with {CREDENTIAL_PREFIX}")
-        if self.credits is not None and self.credits < 1:
-            raise BadOption("--credits: must be at least one")
-        if not 0 <= self.drain_deadline_s < inf:
-            raise BadOption("--drain-deadline: must be a number of seconds, 0 or more")
-        if not 0 <= self.probe_interval_s < inf:
-            raise BadOption("--probe-interval: must be a number of seconds, 0 or more")
+        seconds = "must be a number of seconds, 0 or more"
+        checks = {
+            "--gateway: at least one is needed": bool(self.gateways),
+            "--name: must not be empty": bool(self.name),
+            "--pool: must not be empty": bool(self.pool),
+            "--region: must not be empty": bool(self.region),
+            f"{CREDENTIAL_VARIABLE}: must begin with {CREDENTIAL_PREFIX}": (
+                self.credential.startswith(CREDENTIAL_PREFIX)
+            ),
+            "--credits: must be at least one": self.credits is None or self.credits >= 1,
+            f"--drain-deadline: {seconds}": 0 <= self.drain_deadline_s < inf,
+            f"--probe-interval: {seconds}": 0 <= self.probe_interval_s < inf,
+        }
+        for complaint, holds in checks.items():
+            if not holds:
+                raise BadOption(complaint)
 
 
 def gateway_url(given: str) -> str:

@@ -13,51 +13,29 @@ from typing import Any
 
 import msgspec
 
+from inference.contract import frames
 from inference.contract.blocks import HASH_BYTES
-from inference.contract.frames import (
-    FRAME_BYTES_MAX,
-    PROTOCOL_VERSION,
-    Ack,
-    AssetRequest,
-    Cancel,
-    Credits,
-    CreditsTaken,
-    Drain,
-    Draining,
-    FromGateway,
-    Gateways,
-    Hello,
-    Job,
-    KvEvents,
-    KvSnapshotRequest,
-    ModelOffer,
-    Processing,
-    Rejected,
-    Step,
-    Undrain,
-    Welcome,
-)
+from inference.contract.capabilities import Capability
+from inference.contract.drain import Drain, Draining, Undrain
 from inference.engines.base import Engine
 from inference.errors import JobRefused, ModelError
-from inference.node.age import process_age_s
 from inference.node.assets import Assets
 from inference.node.credits import GREETING, CreditShares
 from inference.node.drain import Rest
 from inference.node.gateways import GatewayLinks
 from inference.node.jobs import JobTable
 from inference.node.link import Fenced, GatewayLink
-from inference.node.load import Load
-from inference.node.loading import start_engine
+from inference.node.load import Load, Pulse
 from inference.node.options import HOUSEKEEPING_S, LOAD_INTERVAL_S, STEP_S_MAX, NodeOptions
-from inference.node.probe import Probe
-from inference.node.pulse import Pulse
+from inference.node.probe import Probe, process_age_s, start_engine
+from inference.node.prompts import Prompts
 
 log = logging.getLogger(__name__)
 
 EPOCH_BYTES = 16
 PROBE_FAILURES_MAX = 3
 # Leaves room for the frame's other fields; a larger cache is announced only in part.
-SNAPSHOT_HASHES_MAX = FRAME_BYTES_MAX // HASH_BYTES - 64
+SNAPSHOT_HASHES_MAX = frames.FRAME_BYTES_MAX // HASH_BYTES - 64
 
 
 class Stop(Enum):
@@ -77,6 +55,7 @@ class Node:
         self.rest = Rest(self)
         self.stopped: asyncio.Future[Stop] = asyncio.get_running_loop().create_future()
         self._engine = engine
+        self._prompts = Prompts(engine)
         self._assets = assets
         self._options = options
         self._epoch = secrets.token_hex(EPOCH_BYTES)
@@ -110,6 +89,11 @@ class Node:
         if self._options.probe_interval_s:
             self._run(self._probe_when_idle())
 
+    async def run(self) -> int:
+        """Start, and serve until it stops by itself; returns the exit status of the process."""
+        await self.start()
+        return (await self.stopped).value
+
     async def close(self) -> None:
         self.rest.end()
         await asyncio.gather(*(link.hang_up() for link in self.links))
@@ -121,7 +105,7 @@ class Node:
 
     def cancel_all(self) -> None:
         for request in self.jobs.requests():
-            self._engine.cancel(request)
+            self._prompts.cancel(request)
 
     def hand_back(self) -> int:
         """Give jobs of which nothing was delivered back to their gateways; returns how many."""
@@ -129,13 +113,14 @@ class Node:
         requests = self.jobs.untouched()
         for request in requests:
             self.on_refused(request, refused)
-            self._engine.cancel(request)
+            self._prompts.cancel(request)
         return len(requests)
 
     # `EngineEvents`.
 
-    def on_step(self, step: Step) -> None:
+    def on_step(self, step: frames.Step) -> None:
         """Send each gateway its own outputs, all of them the load, and one of them the counts."""
+        step = self._prompts.whole(step)
         if step.outputs:
             self._worked_s = time.monotonic()
         if self._probe is not None:
@@ -159,40 +144,45 @@ class Node:
                 link.send_step(self._load.for_gateway(mine, link.url), now)
                 step = msgspec.structs.replace(step, drafted=0, accepted=0, preemptions=0)
 
-    def on_kv(self, events: KvEvents) -> None:
+    def on_kv(self, events: frames.KvEvents) -> None:
         for link in self.links:
             link.send(events)
 
     def on_refused(self, request: bytes, refused: JobRefused) -> None:
-        if self._probe is not None and self._probe.on_refused(request, refused):
+        if self._probe is not None and self._probe.request == request:
+            self._probe.on_refused(request, refused)
             return
+        request = self._prompts.refused(request)
         owner = self.jobs.discard(request)
         for link in self.links:
             if link.url == owner:
-                link.send(Rejected(request=request, code=refused.code, message=str(refused)))
+                link.send(frames.Rejected(request=request, code=refused.code, message=str(refused)))
 
     def on_death(self, error: BaseException) -> None:
         """Stop; the supervisor starts a new process, which registers with a new epoch."""
         log.error("engine died error=%s: %s", type(error).__name__, error)
         if self._probe is not None:
-            self._probe.fail(error)
+            self._probe.on_death(error)
         self._stop(Stop.ENGINE_DIED)
 
     # `LinkHub`.
 
-    def hello(self, link: GatewayLink) -> Hello:
+    def hello(self, link: GatewayLink) -> frames.Hello:
         """The first frame, with an even share of the credits as far as they are free."""
         facts, options = self._engine.facts, self._options
         credits = self._credits.greet(link.url, len(self.links), self.jobs.held())
-        offer = ModelOffer(
+        capabilities: list[str] = list(facts.capabilities)
+        if Capability.TOKENS in capabilities:
+            capabilities.append(Capability.PROMPTS)
+        offer = frames.ModelOffer(
             name=facts.model,
             digest=self._assets.digest,
             context_window=facts.context_window,
             vocab_size=facts.vocab_size,
             dimensions=list(facts.dimensions),
         )
-        return Hello(
-            protocol=PROTOCOL_VERSION,
+        return frames.Hello(
+            protocol=frames.PROTOCOL_VERSION,
             node=options.name,
             epoch=self._epoch,
             pool=options.pool,
@@ -203,14 +193,14 @@ class Node:
             block_size=facts.block_size,
             kv_blocks=facts.kv_blocks,
             credits=credits,
-            capabilities=list(facts.capabilities),
+            capabilities=capabilities,
             models=[offer],
             cold_start_ms=self._cold_start_ms,
             ceilings=facts.ceilings,
             silence_s=STEP_S_MAX if facts.reports_steps else facts.silence_s,
         )
 
-    def on_welcome(self, link: GatewayLink, frame: Welcome, before: str) -> None:
+    def on_welcome(self, link: GatewayLink, frame: frames.Welcome, before: str) -> None:
         """A link is up: its index starts from a snapshot, kept reports go out at once."""
         self._credits.taken(link.url, GREETING)
         if self.draining:
@@ -234,47 +224,47 @@ class Node:
         self._credits.leave(link.url)
         lost = self.jobs.disconnect(link.url)
         for request in lost:
-            self._engine.cancel(request)
+            self._prompts.cancel(request)
         if lost:
             log.warning("jobs cancelled count=%d url=%s", len(lost), link.url)
 
     def reached_otherwise(self, link: GatewayLink) -> bool:
         return any(each.gateway == link.gateway for each in self.links.connected())
 
-    def on_frame(self, link: GatewayLink, frame: FromGateway) -> None:
-        if isinstance(frame, Job):
+    def on_frame(self, link: GatewayLink, frame: frames.FromGateway) -> None:
+        if isinstance(frame, frames.Job):
             self._on_job(link, frame)
-        elif isinstance(frame, Cancel):
+        elif isinstance(frame, frames.Cancel):
             if self.jobs.owned_by(frame.request, link.url):
-                self._engine.cancel(frame.request)
-        elif isinstance(frame, Ack):
+                self._prompts.cancel(frame.request)
+        elif isinstance(frame, frames.Ack):
             self.jobs.acknowledge(frame.requests, link.url, link.gateway)
-        elif isinstance(frame, CreditsTaken):
+        elif isinstance(frame, frames.CreditsTaken):
             self._credits.taken(link.url, frame.number)
-        elif isinstance(frame, Gateways):
+        elif isinstance(frame, frames.Gateways):
             self.links.listed(link, frame.gateways)
-        elif isinstance(frame, AssetRequest):
+        elif isinstance(frame, frames.AssetRequest):
             for part in self._assets.parts(frame.digest):
                 link.send(part)
-        elif isinstance(frame, KvSnapshotRequest):
+        elif isinstance(frame, frames.KvSnapshotRequest):
             self._send_snapshot(link)
         elif isinstance(frame, Drain):
             self.rest.begin(frame.deadline_s)
         elif isinstance(frame, Undrain):
             self.rest.end()
 
-    def _on_job(self, link: GatewayLink, job: Job) -> None:
+    def _on_job(self, link: GatewayLink, job: frames.Job) -> None:
         try:
             if self.draining or self.rest:
                 raise JobRefused("draining", "the node takes no new jobs")
             self._load.arrived(self.jobs.accept(job, link.url, link.gateway))
             try:
-                self._engine.submit(job)
+                self._prompts.submit(job)
             except JobRefused:
                 self.jobs.discard(job.request)
                 raise
         except JobRefused as refused:
-            link.send(Rejected(request=job.request, code=refused.code, message=str(refused)))
+            link.send(frames.Rejected(request=job.request, code=refused.code, message=str(refused)))
 
     def _send_snapshot(self, link: GatewayLink) -> None:
         snapshot = self._engine.kv_snapshot()
@@ -341,10 +331,10 @@ class Node:
     def _tell_credits(self, url: str, number: int, credits: int) -> None:
         link = self.links.by_url.get(url)
         if link is not None:
-            link.send(Credits(number=number, credits=credits))
+            link.send(frames.Credits(number=number, credits=credits))
 
     def _tell_load(
-        self, links: Sequence[GatewayLink], now: float, processing: Sequence[Processing] = ()
+        self, links: Sequence[GatewayLink], now: float, processing: Sequence[frames.Processing] = ()
     ) -> None:
         load = self._load.between_steps(processing)
         for link in links:

@@ -10,17 +10,19 @@ no HTML.
 from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired, TypedDict
 
-from jinja2 import TemplateError, meta
+from jinja2 import TemplateError, meta, nodes
 
 from inference.text.allowance import Rendering
 from inference.text.flow import only_prints
-from inference.text.frames import Frames
+from inference.text.frames import NO_VARIABLES, Frames
 from inference.text.sandbox import BoundedEnvironment
 
 PROMPT_CHARS_MAX = 16 * 1024 * 1024
 TOO_LONG = f"over {PROMPT_CHARS_MAX} characters of prompt"
 TEMPLATE_CHARS_MAX = 128 * 1024
 TOOL_CALL_TAG = "<tool_call>"
+# What every rendering is given; all other names that a template reads, a request may give.
+GIVEN = frozenset({"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"})
 # What the expressions of a template can raise besides Jinja's own errors.
 TEMPLATE_FAULTS = (
     TemplateError, ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError,
@@ -43,52 +45,68 @@ class ChatMessage(TypedDict):
 
 
 class ChatTemplate:
+    """`variables` are the names that a request may give values."""
+
     def __init__(self, source: str, *, bos_token: str, eos_token: str) -> None:
         if len(source) > TEMPLATE_CHARS_MAX:
             raise TemplateFailed(f"chat_template: over {TEMPLATE_CHARS_MAX} characters")
+        environment = BoundedEnvironment()
         try:
-            self._template = BoundedEnvironment().bounded(source)
+            self._template = environment.bounded(source)
         except (TemplateError, RecursionError, SyntaxError) as error:
             raise TemplateFailed(f"chat_template: {error}") from error
         self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
         # Looking for names changes the tree, so each search gets one of its own.
         parse = BoundedEnvironment().parse
         # Of the forms in which models write calls only this one is read back.
-        names = meta.find_undeclared_variables(parse(source))
+        tree = parse(source)
+        names = meta.find_undeclared_variables(tree)
         self.shows_tools = "tools" in names and TOOL_CALL_TAG in source
+        self.shows_reasoning = "reasoning_content" in source
+        self.variables = frozenset(names.difference(GIVEN, environment.globals))
+        # One that the template sets itself could be more than `flow.py` sees.
+        self._unset = self.variables - {
+            each.name for each in tree.find_all(nodes.Name) if each.ctx != "load"
+        }
         self.frames = Frames(self._rendered) if only_prints(parse(source)) else None
 
     def render(
-        self, messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]] = ()
+        self,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[Mapping[str, Any]] = (),
+        variables: Mapping[str, Any] = NO_VARIABLES,
     ) -> str:
-        """The prompt up to where the assistant begins to speak; raises `TemplateFailed`."""
-        if self.frames is not None and not tools:
-            prompt = self.frames.filled(messages)
+        """The prompt up to where the assistant begins to speak; raises `TemplateFailed`.
+
+        Those of the `variables` that the template does not read are left out.
+        """
+        if variables:
+            read = self.variables
+            variables = {name: each for name, each in variables.items() if name in read}
+        if self.frames is not None and not tools and variables.keys() <= self._unset:
+            prompt = self.frames.filled(messages, variables)
             if prompt is not None:
                 if len(prompt) > PROMPT_CHARS_MAX:
                     raise TemplateFailed(f"messages: {TOO_LONG}")
                 return prompt
-        return self._rendered(messages, tools)
+        return self._rendered(messages, variables, tools)
 
     def _rendered(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        variables: Mapping[str, Any] = NO_VARIABLES,
+        tools: Sequence[Mapping[str, Any]] = (),
     ) -> str:
+        given = {**variables, "messages": messages, "tools": list(tools) or None}
+        given |= {"add_generation_prompt": True, **self._tokens}
+        parts, room = [], PROMPT_CHARS_MAX
         try:
             with Rendering():
-                return self._joined(messages, list(tools) or None)
+                for part in self._template.generate(**given):
+                    parts.append(part)
+                    room -= len(part)
+                    if room < 0:
+                        raise TemplateError(TOO_LONG)
         except TEMPLATE_FAULTS as error:
             raise TemplateFailed(f"messages: {error}") from error
-
-    def _joined(
-        self, messages: Sequence[Mapping[str, Any]], tools: list[Mapping[str, Any]] | None
-    ) -> str:
-        parts: list[str] = []
-        room = PROMPT_CHARS_MAX
-        for part in self._template.generate(
-            messages=messages, tools=tools, add_generation_prompt=True, **self._tokens
-        ):
-            parts.append(part)
-            room -= len(part)
-            if room < 0:
-                raise TemplateError(TOO_LONG)
         return "".join(parts)

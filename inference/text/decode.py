@@ -1,9 +1,17 @@
-"""Token ids to text, one token at a time and UTF-8 safe."""
+"""Token ids to text, one token at a time and UTF-8 safe; and think marks: the tokens between which
+a model writes what it thinks before it answers.
+"""
 
+import re
 from collections.abc import Sequence
 
+import msgspec
 from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
+
+PAIRS = (("<think>", "</think>"), ("[THINK]", "[/THINK]"))
+# How a line end is written in a vocabulary: by byte-level BPE, as it is, and as a byte.
+BLANK = re.compile("[\u010a\n]+|<0x0A>")
 
 
 class TokenDecoder:
@@ -38,3 +46,27 @@ class TokenDecoder:
         rest = self._tokenizer.decode(self._pending, skip_special_tokens=True)
         self._pending.clear()
         return rest
+
+
+class ThinkMarks(msgspec.Struct, frozen=True):
+    """Token ids of the two marks, and of all tokens that are nothing but line ends."""
+
+    opening: int
+    closing: int
+    blanks: frozenset[int]
+
+    def opened(self, prompt: Sequence[int]) -> bool | None:
+        """Whether a prompt ends inside thoughts; None if the model may still begin them."""
+        last = next((token for token in reversed(prompt) if token not in self.blanks), -1)
+        return {self.opening: True, self.closing: False}.get(last)
+
+
+def think_marks(tokenizer: Tokenizer) -> ThinkMarks | None:
+    """Those that the tokenizer declares among its added tokens."""
+    added = {each.content: id for id, each in tokenizer.get_added_tokens_decoder().items()}
+    for opening, closing in PAIRS:
+        if opening in added and closing in added:
+            names = tokenizer.get_vocab().items()
+            blanks = (id for name, id in names if BLANK.fullmatch(name))
+            return ThinkMarks(added[opening], added[closing], frozenset(blanks))
+    return None

@@ -119,12 +119,7 @@ class _Flow:
 
     def _assign(self, target: nodes.Node, value: nodes.Node) -> None:
         if isinstance(value, nodes.Call) and _is_name(value.node, "namespace"):
-            if (
-                not isinstance(target, nodes.Name)
-                or value.args
-                or value.dyn_args
-                or value.dyn_kwargs
-            ):
+            if not isinstance(target, nodes.Name) or value.args or _is_open(value):
                 raise Reads
             for pair in value.kwargs:
                 self._join((target.name, pair.key), self.kind(pair.value))
@@ -242,7 +237,7 @@ class _Flow:
         return Kind.MESSAGE if of is Kind.MESSAGES else Kind.CLEAN
 
     def _call(self, node: nodes.Call) -> Kind:
-        if node.dyn_args or node.dyn_kwargs:
+        if _is_open(node):
             raise Reads
         called, count = node.node, len(node.args) + len(node.kwargs)
         if isinstance(called, nodes.Getattr):
@@ -263,7 +258,7 @@ class _Flow:
         return self._need(args[1:2]) if kind is Kind.EMPTY and len(args) > 1 else kind
 
     def _filter(self, node: nodes.Filter) -> Kind:
-        if node.node is None or node.dyn_args or node.dyn_kwargs:
+        if node.node is None or _is_open(node):
             raise Reads
         of, given = self.kind(node.node), [*node.args, *(each.value for each in node.kwargs)]
         match (node.name, of):
@@ -288,29 +283,19 @@ class _Flow:
             if kind is not Kind.CONTENT or isinstance(node.node, nodes.Name):
                 return Kind.CLEAN
             return Kind.TRUE if node.name in OF_TEXTS else Kind.EMPTY
-        if kind not in PLAIN or node.dyn_args or node.dyn_kwargs:
+        if kind not in PLAIN or _is_open(node):
             raise Reads
         return self._need([*node.args, *(each.value for each in node.kwargs)])
 
 
 _FINDS: dict[type, Callable[[_Flow, Any], Kind]] = {
-    nodes.TemplateData: _Flow._literal,
-    nodes.Const: _Flow._literal,
-    nodes.Name: _Flow._name,
-    nodes.Getattr: _Flow._part,
-    nodes.Getitem: _Flow._part,
-    nodes.Call: _Flow._call,
-    nodes.Filter: _Flow._filter,
-    nodes.Test: _Flow._test,
-    nodes.Add: _Flow._sum,
-    nodes.Concat: _Flow._sum,
-    nodes.CondExpr: _Flow._chosen,
-    nodes.Or: _Flow._chosen,
-    nodes.And: _Flow._chosen,
-    nodes.Not: _Flow._chosen,
-    nodes.List: _Flow._list,
+    nodes.TemplateData: _Flow._literal, nodes.Const: _Flow._literal, nodes.Name: _Flow._name,
+    nodes.Getattr: _Flow._part, nodes.Getitem: _Flow._part, nodes.Call: _Flow._call,
+    nodes.Filter: _Flow._filter, nodes.Test: _Flow._test, nodes.Add: _Flow._sum,
+    nodes.Concat: _Flow._sum, nodes.CondExpr: _Flow._chosen, nodes.Or: _Flow._chosen,
+    nodes.And: _Flow._chosen, nodes.Not: _Flow._chosen, nodes.List: _Flow._list,
     nodes.Compare: _Flow._compared,
-}
+}  # fmt: skip
 _PURE = (nodes.BinExpr, nodes.UnaryExpr, nodes.Tuple)
 
 
@@ -341,3 +326,8 @@ def _constant(node: nodes.Node) -> object:
 
 def _is_name(node: nodes.Node, name: str) -> bool:
     return isinstance(node, nodes.Name) and node.name == name
+
+
+def _is_open(node: nodes.Call | nodes.Filter | nodes.Test) -> bool:
+    """Whether arguments are given that only the rendering knows."""
+    return node.dyn_args is not None or node.dyn_kwargs is not None

@@ -1,25 +1,60 @@
-"""A model's tokenizer and chat templates together, as parsed from its files."""
+"""A model's tokenizer and chat templates together, as parsed from its files.
+
+What clients write is kept text: a special token's name in a message must not become the token.
+Templates put messages and their own special tokens into one text, in which a tokenizer cannot tell
+whose they are. So a name inside a message is broken by a mark before it is rendered, and the text
+is encoded in parts between the marks: no part has a whole name, and joined they read the same, but
+for the blank that tokenizers of SentencePiece's kind put before each part.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from itertools import count
 from typing import Any
 
 from tokenizers import Tokenizer
 
 from inference.contract.assets import TOKENIZER_FILE
 from inference.text.chat import ChatMessage
-from inference.text.decode import TokenDecoder
-from inference.text.marks import MARK, SpecialNames
+from inference.text.decode import TokenDecoder, think_marks
+from inference.text.frames import NO_VARIABLES
 from inference.text.pieces import TEXT_CHARS_MAX, Cutter, Draft, PieceCache, cut_names
 from inference.text.templates import ChatTemplates, TextFilesBroken, chat_templates
 
+# No client can know it, so none can write it.
+MARK = f"\ufdd0{secrets.token_hex(8)}\ufdd1"
 _BYTE_LEVEL_SHIFT = 0x100
 
 
+class SpecialNames:
+    """The names of a tokenizer's special tokens. One of a single character cannot be broken."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        longest_first = sorted({name for name in names if len(name) > 1}, key=len, reverse=True)
+        either = "|".join(map(re.escape, longest_first))
+        self._found = re.compile(either) if longest_first else None
+        # Names may overlap, so each place where one begins gets its own mark.
+        self._begins = re.compile(f"(?={either})(.)", re.DOTALL)
+
+    def broken(self, value: Any) -> Any:
+        """A copy of texts, lists and maps with every name broken; the same where there is none."""
+        if isinstance(value, str):
+            if self._found is None or not self._found.search(value):
+                return value
+            return self._begins.sub(lambda begin: begin[0] + MARK, value)
+        if isinstance(value, dict):
+            return {self.broken(key): self.broken(each) for key, each in value.items()}
+        if isinstance(value, list):
+            return [self.broken(each) for each in value]
+        return value
+
+
 class ModelText:
-    """`pieces` may be shared with other models."""
+    """`pieces` may be shared with other models; `marks` is None where thoughts have none."""
 
     def __init__(
         self, tokenizer: Tokenizer, templates: ChatTemplates, pieces: PieceCache | None = None
@@ -32,6 +67,7 @@ class ModelText:
         added = tokenizer.get_added_tokens_decoder().values()
         self._special = SpecialNames(token.content for token in added if token.special)
         self._bytes = {char: byte for byte, char in enumerate(_byte_alphabet())}
+        self.marks = think_marks(tokenizer)
         self.vocab_size = tokenizer.get_vocab_size()
         # No token stands for more text than this, so a text's length bounds its tokens from below.
         self.piece_chars_max = max(map(len, tokenizer.get_vocab()), default=1)
@@ -58,14 +94,19 @@ class ModelText:
         return self.templates.shows_tools
 
     def render(
-        self, messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]] = ()
+        self,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[Mapping[str, Any]] = (),
+        variables: Mapping[str, Any] = NO_VARIABLES,
     ) -> str:
         """Messages to prompt text, for `encode` alone: names of special tokens in them are marked.
 
         Raises `chat.TemplateFailed`, LookupError without a template.
         """
         return self.templates.render(
-            self._special.broken(list(messages)), self._special.broken(list(tools))
+            self._special.broken(list(messages)),
+            self._special.broken(list(tools)),
+            variables and self._special.broken(variables),
         )
 
     def encode(self, text: str, *, add_special: bool) -> list[int]:
@@ -94,6 +135,18 @@ class ModelText:
     def decoder(self) -> TokenDecoder:
         return TokenDecoder(self._tokenizer)
 
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Text of token ids, as those of a prompt, with the names of special ones."""
+        return str(self._tokenizer.decode(tokens, skip_special_tokens=False))
+
+    spelled = decode
+
+    def unseen(self, token: int, text: str) -> int:
+        """Characters of a text's first token, where a special one was put before the text."""
+        name, _ = self.token_text(token)
+        hidden = not self._tokenizer.decode([token], skip_special_tokens=True)
+        return len(name) if hidden and not text.startswith(name) else 0
+
     def token_text(self, token: int) -> tuple[str, bytes]:
         """Text and bytes of one token, as logprobs show it."""
         piece = self._tokenizer.id_to_token(token)
@@ -108,13 +161,6 @@ class ModelText:
 
 def _byte_alphabet() -> list[str]:
     """The printable character that stands for each byte in byte-level BPE (GPT-2's scheme)."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    alphabet = []
-    shifted = 0
-    for byte in range(0x100):
-        if byte in printable:
-            alphabet.append(chr(byte))
-        else:
-            alphabet.append(chr(_BYTE_LEVEL_SHIFT + shifted))
-            shifted += 1
-    return alphabet
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = map(chr, count(_BYTE_LEVEL_SHIFT))
+    return [chr(byte) if byte in printable else next(others) for byte in range(0x100)]

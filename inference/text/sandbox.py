@@ -137,15 +137,11 @@ class _Counting(NodeTransformer):
         self.generic_visit(node)
         return _filtered(nodes.List(node.nodes, lineno=node.lineno), _CONCAT)
 
-    def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
+    def visit_Compare(self, node: nodes.Node) -> nodes.Node:
         self.generic_visit(node)
-        return _filtered(node, _STEP)
+        return _filtered(node, _STEP if isinstance(node, nodes.Compare) else _KEEP)
 
-    def visit_List(self, node: nodes.List) -> nodes.Node:
-        self.generic_visit(node)
-        return _filtered(node, _KEEP)
-
-    visit_Dict = visit_List
+    visit_List = visit_Dict = visit_Compare
 
     def visit_Tuple(self, node: nodes.Tuple) -> nodes.Node:
         self.generic_visit(node)
@@ -203,14 +199,14 @@ def _filters() -> Mapping[str, Callable[..., Any]]:
         "escape": _escape,
         "indent": _indent,
         "join": _join,
-        "list": _list,
+        "list": lambda value: list(_walk(value)),
         "replace": _replace,
         "safe": _text,
         "string": _text,
         "tojson": _to_json,
         _WALK: _walk,
         _KEEP: _keep,
-        _STEP: _same,
+        _STEP: lambda value: value,
         _CONCAT: _join,
     }
 
@@ -246,10 +242,6 @@ def _join(value: Iterable[Any], d: Any = "") -> str:
     between = current.text(d)
     current.take(len(parts) * len(between))
     return between.join(parts)
-
-
-def _list(value: Iterable[Any]) -> list[Any]:
-    return list(_walk(value))
 
 
 def _replace(value: Any, old: Any, new: Any) -> str:
@@ -293,10 +285,6 @@ def _walk(value: Iterable[Any]) -> Iterator[Any]:
 
 def _keep(value: Any) -> Any:
     allowance().take_value(value)
-    return value
-
-
-def _same(value: Any) -> Any:
     return value
 
 

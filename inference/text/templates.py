@@ -8,16 +8,16 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from inference.contract.assets import CONFIG_FILE, TEMPLATE_FILE, TOOL_TEMPLATE_FILE
 from inference.text.chat import ChatMessage, ChatTemplate, TemplateFailed
+from inference.text.frames import NO_VARIABLES
 
 DEFAULT, TOOL_USE = "default", "tool_use"
 TRIAL = ChatMessage(role="user", content="Hello")
-TRIAL_FUNCTION = {
-    "name": "f",
-    "description": "",
-    "parameters": {"type": "object", "properties": {}},
-}
+NOTHING = {"type": "object", "properties": {}}
+TRIAL_FUNCTION = {"name": "f", "description": "", "parameters": NOTHING}
 TRIAL_TOOL = {"type": "function", "function": TRIAL_FUNCTION}
 
 
@@ -42,14 +42,27 @@ class ChatTemplates:
         """Whether the template shows tools to the model, and how to call them."""
         return self._tool_use is not None and self._tool_use.shows_tools
 
+    @property
+    def shows_reasoning(self) -> bool:
+        """Whether a template reads what the assistant thought in earlier turns."""
+        return any(each and each.shows_reasoning for each in (self._default, self._tool_use))
+
+    def variables(self, *, tools: bool) -> frozenset[str]:
+        """Names that a request may give values, with tools or without."""
+        template = self._tool_use if tools else self._default
+        return frozenset() if template is None else template.variables
+
     def render(
-        self, messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]] = ()
+        self,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[Mapping[str, Any]] = (),
+        variables: Mapping[str, Any] = NO_VARIABLES,
     ) -> str:
         """Messages to prompt text; raises `TemplateFailed`, LookupError without a template."""
         template = self._tool_use if tools else self._default
         if template is None:
             raise LookupError("the model has no chat template")
-        return template.render(messages, tools)
+        return template.render(messages, tools, variables)
 
     def fault(self) -> str:
         """Why a greeting, or one with a tool, cannot be rendered; empty where it can."""
@@ -91,7 +104,7 @@ def _in_files(files: Mapping[str, bytes]) -> dict[str, str]:
     return found
 
 
-def _in_config(config: Mapping[str, object]) -> dict[str, str]:
+def _in_config(config: Mapping[str, Any]) -> dict[str, str]:
     """One text is the default; a list names each of its templates."""
     given = config.get("chat_template")
     if given is None:
@@ -99,19 +112,10 @@ def _in_config(config: Mapping[str, object]) -> dict[str, str]:
     if isinstance(given, str):
         return {DEFAULT: given}
     try:
-        # Indexing says what is wrong with anything else.
-        named = {each["name"]: each["template"] for each in given}  # type: ignore[attr-defined]
-    except (TypeError, LookupError) as error:
-        raise _not_templates() from error
-    if not all(isinstance(text, str) for text in (*named, *named.values())):
-        raise _not_templates()
-    return named
-
-
-def _not_templates() -> TextFilesBroken:
-    return TextFilesBroken(
-        f"{CONFIG_FILE}: chat_template is neither a text nor a list of named ones"
-    )
+        return msgspec.convert({each["name"]: each["template"] for each in given}, dict[str, str])
+    except (TypeError, LookupError, msgspec.ValidationError) as error:
+        broken = f"{CONFIG_FILE}: chat_template is neither a text nor a list of named ones"
+        raise TextFilesBroken(broken) from error
 
 
 def _token(config: Mapping[str, object], name: str) -> str:

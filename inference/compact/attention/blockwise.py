@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from inference.compact.attention.cache import KvCache
-from inference.compact.batch.padding import KEYS_STEP, round_up
-from inference.compact.batch.tensors import DecodeGroup, PrefillSpan
+from inference.compact.batch.tensors import KEYS_STEP, DecodeGroup, PrefillSpan, round_up
 
 BLOCK_ROWS = 128
 ROWS_STEP = 32

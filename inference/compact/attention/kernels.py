@@ -1,17 +1,28 @@
-"""Which attention runs on a device: the fastest that is installed and agrees with torch's own."""
+"""Which attention runs on a device: the fastest that is installed and agrees with torch's own.
+
+Installed kernels depend on driver, compiler and chip; a wrong one would go unnoticed, so each has a
+trial on the device before anything is served with it.
+"""
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from inference.compact.attention.blockwise import decode_products, prefill_blockwise
 from inference.compact.attention.cache import KvCache
-from inference.compact.attention.sdpa import decode_fused, prefill_fused
-from inference.compact.attention.trial import Trial
-from inference.compact.batch.tensors import AttentionPlan, DecodeGroup, PrefillSpan
+from inference.compact.attention.fused import decode_fused, prefill_fused
+from inference.compact.batch.plan import decode_mask, lower_right
+from inference.compact.batch.tensors import (
+    KEYS_STEP,
+    AttentionPlan,
+    DecodeGroup,
+    PrefillSpan,
+    round_up,
+)
 from inference.compact.candidates import Candidates, first_that_agrees
 from inference.compact.config.shape import ModelShape
 from inference.compact.load.placement import Placement
@@ -20,11 +31,18 @@ log = logging.getLogger("inference.compact")
 
 Decode = Callable[[Tensor, KvCache, int, DecodeGroup], Tensor]
 Prefill = Callable[[Tensor, KvCache, int, PrefillSpan], Tensor]
+Kernel = Callable[[Tensor, KvCache, int, Any], Tensor]
 PAGED = "inference.compact.attention.paged"
 DECODES = ((PAGED, "decode_paged"),)
 PREFILLS = ((PAGED, "prefill_paged"),)
 # It takes no float32.
-HALF_PREFILLS = (("inference.compact.attention.torch_flash", "prefill_torch_flash"), *PREFILLS)
+HALF_PREFILLS = (("inference.compact.attention.fused", "prefill_torch_flash"), *PREFILLS)
+LENGTHS = (1, 31, 32, 33, 300)
+# Rows and length of prefills: from the first token, and behind a prefix.
+SPANS = ((70, 70), (130, 167))
+KEYS = round_up(max(LENGTHS), KEYS_STEP)
+WINDOWS = (None, 29)
+TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 3e-2}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +77,64 @@ class Kernels:
 ON_CPU = Kernels(
     decode=decode_products, prefill=prefill_blockwise, decode_masks=True, prefill_masks=False
 )
+
+
+class Trial:
+    """Random queries against random blocks; torch's own attention says what is right."""
+
+    def __init__(self, shape: ModelShape, placement: Placement) -> None:
+        self.shape = shape
+        self.block_count = -(-KEYS // placement.block_size)
+        self.cache = KvCache(
+            replace(shape, layers=1), replace(placement, kv_blocks=self.block_count)
+        )
+        self.blocks = self.cache.blocks
+        self.random = torch.Generator(self.blocks.device).manual_seed(1)
+        self.blocks.normal_(generator=self.random)
+
+    def decodes(self, kernel: Decode) -> bool:
+        """Whether decode attention agrees for several lengths, with and without a window."""
+        for window in WINDOWS:
+            lengths = torch.tensor(LENGTHS, device=self.blocks.device)
+            group = DecodeGroup(
+                start=0,
+                stop=len(LENGTHS),
+                window=window,
+                table=torch.stack([self._table() for _ in LENGTHS]),
+                lengths=lengths,
+                mask=decode_mask(lengths, KEYS, window, self.blocks.dtype),
+            )
+            if not self._agree(kernel, decode_fused, group):
+                return False
+        return True
+
+    def prefills(self, kernel: Prefill) -> bool:
+        """Whether prefill attention agrees with and without a prefix and a window."""
+        for window in WINDOWS:
+            for rows, length in SPANS:
+                span = PrefillSpan(
+                    start=0,
+                    stop=rows,
+                    length=length,
+                    window=window,
+                    table=self._table()[None],
+                    lengths=torch.tensor([length], device=self.blocks.device),
+                    mask=lower_right(rows, length, window, self.blocks.device, self.blocks.dtype),
+                )
+                if not self._agree(kernel, prefill_fused, span):
+                    return False
+        return True
+
+    def _table(self) -> Tensor:
+        device = self.blocks.device
+        return torch.randperm(self.block_count, generator=self.random, device=device)
+
+    def _agree(self, kernel: Kernel, right: Kernel, rows: DecodeGroup | PrefillSpan) -> bool:
+        size = (rows.stop, self.shape.heads, self.shape.head_dim)
+        queries = self.blocks.new_empty(size).normal_(generator=self.random)
+        found, expected = (each(queries, self.cache, 0, rows).float() for each in (kernel, right))
+        tolerance = TOLERANCES[self.blocks.dtype]
+        return torch.allclose(found, expected, atol=tolerance, rtol=tolerance)
 
 
 def choose_kernels(shape: ModelShape, placement: Placement) -> Kernels:

@@ -220,15 +220,9 @@ def _take_keys(
 
 @triton.jit(do_not_specialize=("outputs",))  # type: ignore[untyped-decorator]
 def _add_up(
-    parts: tl.tensor,
-    bests: tl.tensor,
-    totals: tl.tensor,
-    out: tl.tensor,
-    outputs: tl.tensor,
-    DIM: tl.constexpr,
-    DIM_TILE: tl.constexpr,
-    SPLITS: tl.constexpr,
-) -> None:
+    parts: tl.tensor, bests: tl.tensor, totals: tl.tensor, out: tl.tensor, outputs: tl.tensor,
+    DIM: tl.constexpr, DIM_TILE: tl.constexpr, SPLITS: tl.constexpr,
+) -> None:  # fmt: skip
     """One row and head from its parts, each relative to its own maximum."""
     result = tl.program_id(0)
     splits = tl.arange(0, SPLITS)

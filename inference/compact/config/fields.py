@@ -8,16 +8,19 @@ from inference.errors import ModelError
 
 
 class Fields:
-    """One JSON file. A field that is null is not among the `values`. Raises `ModelError`."""
+    """One JSON file, or an object `inside` it. A field that is null is not among the `values`.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    Raises `ModelError`.
+    """
+
+    def __init__(self, path: Path, inside: str = "", values: object = None) -> None:
+        self.path, self.inside = path, inside
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
+            values = json.loads(path.read_text(encoding="utf-8")) if values is None else values
         except (OSError, ValueError) as error:
             raise ModelError(f"{path}: {error}") from error
         if not isinstance(values, dict):
-            raise ModelError(f"{path}: not a JSON object")
+            raise ModelError(f"{path}: {inside and f'{inside}: '}not a JSON object")
         self.nulls = frozenset(name for name, each in values.items() if each is None)
         self.values: dict[str, Any] = {
             name: each for name, each in values.items() if name not in self.nulls
@@ -59,4 +62,4 @@ class Fields:
             raise self.error(name, f"{self.values[name]!r} is not supported")
 
     def error(self, name: str, complaint: str) -> ModelError:
-        return ModelError(f"{self.path}: {name}: {complaint}")
+        return ModelError(f"{self.path}: {self.inside and f'{self.inside}.'}{name}: {complaint}")

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from inference.compact.config.fields import Fields
 
@@ -59,68 +58,54 @@ def read_rope(fields: Fields, head_dim: int, context: int, theta_default: float)
     if head_dim % 2:
         raise fields.error("head_dim", "must be even")
     name = next((each for each in _OBJECTS if each in fields.values), _OBJECTS[0])
-    values = fields.values.get(name, {})
-    if not isinstance(values, dict):
-        raise fields.error(name, "must be an object")
-    values = {key: each for key, each in values.items() if each is not None}
-    for source in (fields.values, values):
-        if source.get("partial_rotary_factor", 1.0) != 1.0:
-            raise fields.error("partial_rotary_factor", "only 1 is supported")
-    theta = values.get("rope_theta", fields.values.get("rope_theta", theta_default))
-    if not isinstance(theta, int | float) or isinstance(theta, bool) or not theta > 1:
-        raise fields.error("rope_theta", "must be a number above 1")
-    kind = values.get("rope_type", values.get("type", "default"))
-    if kind != "default" and kind not in _SCALINGS:
-        known = ", ".join(("default", *_SCALINGS))
-        raise fields.error("rope_type", f"{kind!r} is not supported; one of {known} is")
+    values = Fields(fields.path, name, fields.values.get(name, {}))
+    for source in (fields, values):
+        source.require("partial_rotary_factor", 1.0)
+    source = values if "rope_theta" in values.values else fields
+    theta = source.number("rope_theta", theta_default)
+    if theta <= 1:
+        raise source.error("rope_theta", "must be a number above 1")
+    kind = values.values.get("rope_type", values.values.get("type", "default"))
     if kind == "default":
-        return Rope(theta=float(theta), scaling=None)
-    values.setdefault("original_max_position_embeddings", context)
-    try:
-        scaling = _SCALINGS[kind](values, head_dim, float(theta))
-    except (KeyError, TypeError, ValueError) as error:
-        raise fields.error(name, f"missing or bad: {error}") from error
-    return Rope(theta=float(theta), scaling=scaling)
+        return Rope(theta=theta, scaling=None)
+    if kind not in _SCALINGS:
+        known = ", ".join(("default", *_SCALINGS))
+        raise values.error("rope_type", f"{kind!r} is not supported; one of {known} is")
+    values.values.setdefault("original_max_position_embeddings", context)
+    return Rope(theta=theta, scaling=_SCALINGS[kind](values, head_dim, theta))
 
 
 _OBJECTS = ("rope_parameters", "rope_scaling")
 
 
-def _positive(values: dict[str, Any], name: str, default: float | None = None) -> float:
-    value = values.get(name, default)
-    if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
-        raise ValueError(f"{name} must be a positive number")
-    return float(value)
+def _linear(values: Fields, head_dim: int, theta: float) -> LinearScaling:
+    return LinearScaling(factor=values.number("factor"))
 
 
-def _linear(values: dict[str, Any], head_dim: int, theta: float) -> LinearScaling:
-    return LinearScaling(factor=_positive(values, "factor"))
-
-
-def _llama3(values: dict[str, Any], head_dim: int, theta: float) -> Llama3Scaling:
-    low, high = _positive(values, "low_freq_factor"), _positive(values, "high_freq_factor")
+def _llama3(values: Fields, head_dim: int, theta: float) -> Llama3Scaling:
+    low, high = values.number("low_freq_factor"), values.number("high_freq_factor")
     if low >= high:
-        raise ValueError("low_freq_factor must lie below high_freq_factor")
+        raise values.error("low_freq_factor", "must lie below high_freq_factor")
     return Llama3Scaling(
-        factor=_positive(values, "factor"),
+        factor=values.number("factor"),
         low_freq_factor=low,
         high_freq_factor=high,
-        original_context=int(_positive(values, "original_max_position_embeddings")),
+        original_context=int(values.number("original_max_position_embeddings")),
     )
 
 
-def _yarn(values: dict[str, Any], head_dim: int, theta: float) -> YarnScaling:
-    factor = _positive(values, "factor")
-    original = _positive(values, "original_max_position_embeddings")
+def _yarn(values: Fields, head_dim: int, theta: float) -> YarnScaling:
+    factor = values.number("factor")
+    original = values.number("original_max_position_embeddings")
 
     def dimension(rotations: float) -> float:
         """Where a wave turns this often over the original context."""
         waves = original / (rotations * 2 * math.pi)
         return head_dim * math.log(waves) / (2 * math.log(theta))
 
-    low = dimension(_positive(values, "beta_fast", BETA_FAST_DEFAULT))
-    high = dimension(_positive(values, "beta_slow", BETA_SLOW_DEFAULT))
-    if values.get("truncate", True):
+    low = dimension(values.number("beta_fast", BETA_FAST_DEFAULT))
+    high = dimension(values.number("beta_slow", BETA_SLOW_DEFAULT))
+    if values.flag("truncate", True):
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, head_dim - 1)
     return YarnScaling(
@@ -132,20 +117,20 @@ def _yarn(values: dict[str, Any], head_dim: int, theta: float) -> YarnScaling:
     )
 
 
-def _magnitude(values: dict[str, Any], factor: float) -> float:
+def _magnitude(values: Fields, factor: float) -> float:
     """The given one, else as YaRN's paper has it, with the two weights that some files carry."""
-    if "attention_factor" in values:
-        return _positive(values, "attention_factor")
+    if "attention_factor" in values.values:
+        return values.number("attention_factor")
 
     def grown(weight: float) -> float:
         return 1.0 if factor <= 1 else YARN_MAGNITUDE * weight * math.log(factor) + 1.0
 
-    if values.get("mscale") and values.get("mscale_all_dim"):
-        return grown(_positive(values, "mscale")) / grown(_positive(values, "mscale_all_dim"))
+    if values.values.get("mscale") and values.values.get("mscale_all_dim"):
+        return grown(values.number("mscale")) / grown(values.number("mscale_all_dim"))
     return grown(1.0)
 
 
-_SCALINGS: dict[str, Callable[[dict[str, Any], int, float], RopeScaling]] = {
+_SCALINGS: dict[str, Callable[[Fields, int, float], RopeScaling]] = {
     "linear": _linear,
     "llama3": _llama3,
     "yarn": _yarn,

@@ -7,9 +7,15 @@ here by field name, rather than served wrongly.
 from dataclasses import dataclass
 from pathlib import Path
 
-from inference.compact.config.architectures import ARCHITECTURES, Architecture
+from inference.compact.config.architectures import (
+    ARCHITECTURES,
+    Architecture,
+    ExpertShape,
+    read_experts,
+    read_turned,
+    read_windows,
+)
 from inference.compact.config.fields import Fields
-from inference.compact.config.layers import ExpertShape, read_experts, read_turned, read_windows
 from inference.compact.config.rope import Rope, YarnScaling, read_rope
 
 

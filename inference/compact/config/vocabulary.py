@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Protocol
 
 from inference.compact.config.fields import Fields
 from inference.errors import ModelError
@@ -11,15 +10,7 @@ from inference.errors import ModelError
 TEMPLATE_TOKENS = ("bos_token", "eos_token")
 
 
-class Shape(Protocol):
-    """What is asked of a model's configuration, whatever kind of model it is."""
-
-    @property
-    def vocab_size(self) -> int:
-        """Rows of the embedding."""
-
-
-def check_vocabulary(folder: Path, shape: Shape) -> None:
+def check_vocabulary(folder: Path, vocab_size: int) -> None:
     """Raise `ModelError` if tokenizer.json, where there is one, makes ids the model has not, or
     lacks a token that tokenizer_config.json names for the chat template.
     """
@@ -31,11 +22,9 @@ def check_vocabulary(folder: Path, shape: Shape) -> None:
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise ModelError(f"{path}: no usable vocabulary: {error!r}") from error
     highest = max(vocabulary.values(), default=-1)
-    if highest >= shape.vocab_size:
-        raise ModelError(
-            f"{path}: vocabulary: ids go up to {highest}, but the model's vocab_size is "
-            f"{shape.vocab_size}"
-        )
+    if highest >= vocab_size:
+        found = f"ids go up to {highest}, but the model's vocab_size is {vocab_size}"
+        raise ModelError(f"{path}: vocabulary: {found}")
     if (folder / "tokenizer_config.json").exists():
         _check_template_tokens(Fields(folder / "tokenizer_config.json"), vocabulary)
 

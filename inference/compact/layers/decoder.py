@@ -1,18 +1,19 @@
 """One decoder for all supported shapes: rows of a whole step in, logits of the sampled rows out."""
 
+from collections.abc import Callable
+
+import torch
 from torch import Tensor
-from torch.nn.functional import embedding, linear
+from torch.nn.functional import embedding, grouped_mm, linear, silu
 
 from inference.compact.attention.cache import KvCache
 from inference.compact.attention.kernels import choose_kernels
 from inference.compact.batch.tensors import Batch
+from inference.compact.config.architectures import ExpertShape
 from inference.compact.config.shape import ModelShape
-from inference.compact.layers.mlp import feed_forward
-from inference.compact.layers.ops import HeadSizes
-from inference.compact.layers.ops_choice import choose_ops
-from inference.compact.layers.rope import rope_table
+from inference.compact.layers.ops import HeadSizes, choose_ops, rope_table
 from inference.compact.load.placement import Placement
-from inference.compact.load.weights import Weights
+from inference.compact.load.weights import LayerWeights, Weights
 
 
 class Decoder:
@@ -40,19 +41,16 @@ class Decoder:
                 # After the last attention only the sampled rows matter.
                 x = x.index_select(0, batch.sampled)
                 attended = attended.index_select(0, batch.sampled)
-            added = linear(attended, layer.out, layer.out_bias)
+            added = linear(attended, *layer.out)
             normed = self._norm(x, added, layer.mlp_norm)
             added = feed_forward(normed, layer, self.shape.experts, self.ops.gate)
         return linear(self._norm(x, added, self.weights.norm), self.weights.head).float()
 
     def _attention(self, normed: Tensor, index: int, turn: Tensor, batch: Batch) -> Tensor:
         shape, layer = self.shape, self.weights.layers[index]
-        norms = None
-        if layer.q_norm is not None and layer.k_norm is not None:
-            norms = (layer.q_norm, layer.k_norm)
         queries = self.ops.place_heads(
-            linear(normed, layer.qkv, layer.qkv_bias),
-            norms,
+            linear(normed, *layer.qkv),
+            layer.head_norms,
             turn if shape.turned[index] else None,
             batch.slots,
             self.cache.slots[index],
@@ -62,3 +60,37 @@ class Decoder:
 
     def _norm(self, x: Tensor, added: Tensor | None, weight: Tensor) -> Tensor:
         return self.ops.add_norm(x, added, weight, self.shape.norm_eps)
+
+
+def feed_forward(
+    x: Tensor, layer: LayerWeights, experts: ExpertShape | None, gate: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """Outputs of the size of x, `[rows, hidden]`."""
+    if layer.router is not None and experts is not None:
+        return _mixture(x, layer.router, layer.gate_up.weight, layer.down.weight, experts)
+    return linear(gate(linear(x, *layer.gate_up)), *layer.down)
+
+
+def _mixture(
+    x: Tensor, router: Tensor, gate_up: Tensor, down: Tensor, experts: ExpertShape
+) -> Tensor:
+    """Outputs of the size of x, `[rows, hidden]`: the weighted sum over each row's experts.
+
+    Rows are sorted by expert, then one grouped product goes over all experts.
+
+    `router` is `[experts, hidden]`, `gate_up` `[experts, 2 * width, hidden]`, `down`
+    `[experts, hidden, width]`. A row depends on its own experts only, and its sum has one
+    order, whatever else is in the batch.
+    """
+    likely = linear(x, router).softmax(dim=-1, dtype=torch.float32)
+    weights, chosen = likely.topk(experts.per_token, dim=-1)
+    if experts.normalized:
+        weights = weights / weights.sum(dim=-1, keepdim=True)
+    owners, order = chosen.view(-1).sort(stable=True)
+    numbers = torch.arange(experts.count, device=x.device)
+    ends = torch.searchsorted(owners, numbers, right=True).to(torch.int32)
+    rows = x.index_select(0, order // experts.per_token)
+    gate, up = grouped_mm(rows, gate_up.transpose(1, 2), offs=ends).chunk(2, dim=-1)
+    found = grouped_mm(silu(gate).mul_(up), down.transpose(1, 2), offs=ends)
+    own = found.index_select(0, order.argsort()).view(len(x), experts.per_token, x.shape[1])
+    return (own * weights[:, :, None].to(x.dtype)).sum(dim=1)

@@ -2,12 +2,13 @@
 
 import logging
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from inference.compact.config.shape import ModelShape
-from inference.compact.native.probe import reason_against
+from inference.compact.native.build import instruction_sets, reason_against
 from inference.compact.options import CompactOptions
 from inference.errors import ModelError
 
@@ -16,7 +17,12 @@ log = logging.getLogger("inference.compact")
 # Rows of a step: a single stream, small batches and a prefill chunk. The probe adds up its times
 # per row count, each relative to float32, so that no one of them decides alone.
 PROBE_ROWS = (1, 8, 32, 256)
-PROBE_REPEATS = 5
+WARM = 1
+REPEATS_MAX = 10
+# For each of the figures; a repeat that has begun is ended.
+SECONDS_MAX = 0.1
+# In a round: waiting for a GPU takes about as long as a short launch.
+LAUNCHES = {"cpu": 1, "cuda": 10}
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
 
@@ -38,17 +44,14 @@ class Placement:
 
 def choose_placement(shape: ModelShape, options: CompactOptions) -> Placement:
     """Resolve `auto` options; raises `ModelError` where the machine cannot do what was asked."""
-    device = options.device
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device == "cuda" and not torch.cuda.is_available():
-        raise ModelError("device: cuda was asked for, but torch sees no CUDA device")
+    device = choose_device(options.device)
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     kernels = _choose_kernels(shape, options, device)
     dtype = options.dtype
     if dtype == "auto":
-        narrow = kernels == "native" or device == "cuda" or _bfloat16_pays(shape)
+        narrow = kernels == "native" or device == "cuda"
+        narrow = narrow or bfloat16_pays(shape.hidden_size, 2 * shape.intermediate_size)
         dtype = "bfloat16" if narrow else "float32"
     item = DTYPES[dtype].itemsize
     token_bytes = shape.layers * 2 * shape.kv_heads * shape.head_dim * item
@@ -65,21 +68,27 @@ def choose_placement(shape: ModelShape, options: CompactOptions) -> Placement:
     )
 
 
+def choose_device(asked: str) -> str:
+    """`auto` is a GPU where there is one; raises `ModelError` where there is none to be had."""
+    cuda = torch.cuda.is_available()
+    if asked == "cuda" and not cuda:
+        raise ModelError("device: cuda was asked for, but torch sees no CUDA device")
+    return asked if asked != "auto" else "cuda" if cuda else "cpu"
+
+
 def _choose_kernels(shape: ModelShape, options: CompactOptions, device: str) -> str:
     """Native code where it can be had; the reason against it is an error only where it was asked
     for, and a warning only on a CPU, where torch is several times slower.
     """
-    reason: str | None
-    if options.kernels == "torch":
-        reason = "torch was asked for"
-    elif device != "cpu":
-        reason = f"the device is {device}"
-    elif options.dtype == "float32":
-        reason = "it computes in bfloat16 and float32 was asked for"
-    else:
-        reason = reason_against(shape, options.block_size)
+    reasons = {
+        "torch was asked for": options.kernels == "torch",
+        f"the device is {device}": device != "cpu",
+        "it computes in bfloat16 and float32 was asked for": options.dtype == "float32",
+    }
+    reason = next((each for each, holds in reasons.items() if holds), None)
+    reason = reason or reason_against(shape, options.block_size)
     if reason is None:
-        log.info("steps are computed by native code")
+        log.info("steps are computed by native code for %s", instruction_sets()[0].name)
         return "native"
     if options.kernels == "native":
         raise ModelError(f"kernels: native code cannot be used: {reason}")
@@ -88,22 +97,34 @@ def _choose_kernels(shape: ModelShape, options: CompactOptions, device: str) -> 
     return "torch"
 
 
-def _bfloat16_pays(shape: ModelShape) -> bool:
+def bfloat16_pays(inner: int, outer: int, rows: Sequence[int] = PROBE_ROWS) -> bool:
     """Time one projection in both dtypes: without bf16 instructions it can be many times slower."""
     ratio = 0.0
-    for rows in PROBE_ROWS:
-        narrow, wide = (_linear_s(shape, rows, dtype) for dtype in DTYPES.values())
+    for count in rows:
+        narrow, wide = (_linear_s(count, inner, outer, dtype) for dtype in DTYPES.values())
         ratio += narrow / wide
-    return ratio < len(PROBE_ROWS)
+    return ratio < len(rows)
 
 
-def _linear_s(shape: ModelShape, rows: int, dtype: torch.dtype) -> float:
-    """Best time of one multiplication by a gate-and-up sized matrix, seconds."""
-    weight = torch.full((2 * shape.intermediate_size, shape.hidden_size), 0.5, dtype=dtype)
-    x = torch.full((rows, shape.hidden_size), 0.5, dtype=dtype)
-    times = []
-    for _ in range(PROBE_REPEATS):
-        started = time.perf_counter()
-        torch.nn.functional.linear(x, weight)
-        times.append(time.perf_counter() - started)
-    return min(times)
+def _linear_s(rows: int, inner: int, outer: int, dtype: torch.dtype) -> float:
+    """Best time of one projection of so many rows from `inner` to `outer` values, seconds."""
+    weight = torch.full((outer, inner), 0.5, dtype=dtype)
+    x = torch.full((rows, inner), 0.5, dtype=dtype)
+    return least_seconds(lambda: torch.nn.functional.linear(x, weight), "cpu")
+
+
+def least_seconds(run: Callable[[], object], device: str) -> float:
+    """Of one run in the best of some rounds, since other work on the machine only adds to it."""
+    times: list[float] = []
+    launches = LAUNCHES[device]
+    began_s = time.perf_counter()
+    while len(times) < WARM + REPEATS_MAX:
+        started_s = time.perf_counter()
+        for _ in range(launches):
+            run()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        times.append((time.perf_counter() - started_s) / launches)
+        if len(times) > WARM and time.perf_counter() - began_s > SECONDS_MAX:
+            break
+    return min(times[WARM:])

@@ -1,4 +1,4 @@
-/* Paged attention with a running softmax, block of 32 keys by block, in bf16 with fp32 sums.
+/* Paged attention with a running softmax, block of 32 keys by block, bf16 with fp32 sums.
  *
  * A block of one key head is keys [D / 2][32][2], then values [16][D][2]: pairs as the dot-product
  * instruction reads them. Decoding and prefill take the same steps in the same order for a row, so
@@ -9,12 +9,9 @@
 
 #include "gemm.h"
 
-#include <math.h>
-#include <string.h>
-
 #define BLOCK 32
-/* Query rows that share one pass over a block in registers, and in one tile of a task. */
-#define GROUP_ROWS 8
+#define BLOCK_COLUMNS (BLOCK / LANES)
+/* Query rows in one tile of a task. */
 #define TILE_QUERIES 64
 #define HEAD_DIM_MAX 256
 /* How far ahead blocks are called for: a decoding row spends less time on one than memory does. */
@@ -29,13 +26,17 @@ struct tile_of_queries {
     int32_t row, count, position, out_row;
 };
 
-/* Rows of one tile; queries lie [group][D / 2][8] pairs. */
+typedef struct {
+    operand both[2];
+} pair_of_operands;
+
+/* Rows of one tile; queries lie [group][D / 2][GROUP_ROWS] pairs. */
 struct attention_scratch {
-    _Alignas(64) float sums[TILE_QUERIES][HEAD_DIM_MAX];
-    _Alignas(64) __m512 weight_sums[TILE_QUERIES];
-    _Alignas(64) uint32_t queries[TILE_QUERIES * HEAD_DIM_MAX / 2];
-    _Alignas(64) float scores[GROUP_ROWS][BLOCK];
-    _Alignas(64) uint32_t weights[GROUP_ROWS][BLOCK / 2];
+    _Alignas(LINE) float sums[TILE_QUERIES][HEAD_DIM_MAX];
+    _Alignas(LINE) vec weight_sums[TILE_QUERIES];
+    _Alignas(LINE) pair_of_operands queries[TILE_QUERIES * HEAD_DIM_MAX / 2];
+    _Alignas(LINE) float scores[GROUP_ROWS][BLOCK];
+    _Alignas(LINE) operand weights[GROUP_ROWS][BLOCK];
     float reference[TILE_QUERIES];
     int32_t position[TILE_QUERIES];
 };
@@ -45,8 +46,6 @@ struct block_view {
     int first, pairs, head_dim, window;
 };
 
-INLINE float highest(__m512 low, __m512 high) { return _mm512_reduce_max_ps(_mm512_max_ps(low, high)); }
-
 /* Which of the block's 32 keys the row at `position` sees. */
 INLINE uint32_t visible(const struct block_view *block, int position) {
     int end = position - block->first + 1;
@@ -55,99 +54,95 @@ INLINE uint32_t visible(const struct block_view *block, int position) {
     return begin <= 0 ? seen : begin >= BLOCK ? 0 : seen & ~0u << begin;
 }
 
-/* Scores of a row to weights in bf16; moves the row's reference where scores outgrow it. */
-INLINE void weigh(struct attention_scratch *s, int row, int place, int head_dim, uint32_t seen) {
-    __m512 low = _mm512_load_ps(s->scores[place]), high = _mm512_load_ps(s->scores[place] + 16);
-    __mmask16 seen_low = (__mmask16)seen, seen_high = (__mmask16)(seen >> 16);
-    __m512 bound = _mm512_set1_ps(s->reference[row] + SLACK);
-    unsigned over = _mm512_mask_cmp_ps_mask(seen_low, low, bound, _CMP_GT_OQ) |
-                    _mm512_mask_cmp_ps_mask(seen_high, high, bound, _CMP_GT_OQ);
-    if (__builtin_expect(over, 0)) {
-        __m512 none = _mm512_set1_ps(-INFINITY);
-        float top = highest(_mm512_mask_mov_ps(none, seen_low, low),
-                            _mm512_mask_mov_ps(none, seen_high, high));
-        __m512 shrink = exp2_ps(_mm512_set1_ps(s->reference[row] - top));
-        s->reference[row] = top;
-        s->weight_sums[row] = _mm512_mul_ps(s->weight_sums[row], shrink);
-        for (int d = 0; d < head_dim; d += 16) {
-            __m512 sum = _mm512_load_ps(&s->sums[row][d]);
-            _mm512_store_ps(&s->sums[row][d], _mm512_mul_ps(sum, shrink));
-        }
-    }
-    __m512 reference = _mm512_set1_ps(s->reference[row]);
-    low = _mm512_maskz_mov_ps(seen_low, exp2_ps(_mm512_sub_ps(low, reference)));
-    high = _mm512_maskz_mov_ps(seen_high, exp2_ps(_mm512_sub_ps(high, reference)));
-    s->weight_sums[row] = _mm512_add_ps(s->weight_sums[row], _mm512_add_ps(low, high));
-    _mm512_store_si512(s->weights[place], (__m512i)_mm512_cvtne2ps_pbh(high, low));
+/* Moves the row's reference up to its highest score, and with it what was summed up so far. */
+static void move_reference(struct attention_scratch *s, int row, int place, int head_dim,
+                           uint32_t seen) {
+    vec top = set1(-INFINITY);
+    UNROLL for (int j = 0; j < BLOCK_COLUMNS; j++)
+        top = max_of(top, select_of(seen >> LANES * j, load(&s->scores[place][LANES * j]),
+                                    set1(-INFINITY)));
+    float reference = top_of(top);
+    vec shrink = exp2_of(set1(s->reference[row] - reference));
+    s->reference[row] = reference;
+    s->weight_sums[row] *= shrink;
+    for (int d = 0; d < head_dim; d += LANES)
+        store(&s->sums[row][d], load(&s->sums[row][d]) * shrink);
 }
 
-/* Add weights times 16 * `parts` columns of values from `d` on. */
-INLINE void gather(struct attention_scratch *s, const struct block_view *block, int row, int d,
-                   const int rows, const int parts) {
-    __m512 sum[GROUP_ROWS][2];
-    UNROLL for (int i = 0; i < rows; i++) UNROLL for (int j = 0; j < parts; j++)
-        sum[i][j] = _mm512_load_ps(&s->sums[row + i][d + 16 * j]);
-    const bf16 *values = block->values + 2 * d;
-    const bf16 *ahead = block->ahead + block->head_dim * BLOCK + 2 * d;
-    const int step = 2 * block->head_dim;
-    for (int pair = 0; pair < block->pairs; pair++, values += step, ahead += step) {
-        __m512i v[2];
-        UNROLL for (int j = 0; j < parts; j++) {
-            v[j] = load_pairs(values + 32 * j);
-            _mm_prefetch((const char *)(ahead + 32 * j), _MM_HINT_T1);
-        }
-        UNROLL for (int i = 0; i < rows; i++) {
-            __m512i weight = _mm512_set1_epi32((int)s->weights[i][pair]);
-            UNROLL for (int j = 0; j < parts; j++) sum[i][j] = dot(sum[i][j], v[j], weight);
-        }
+/* Scores of a row to weights; moves the row's reference where scores outgrow it. */
+INLINE void weigh(struct attention_scratch *s, int row, int place, int head_dim, uint32_t seen) {
+    vec score[BLOCK_COLUMNS], bound = set1(s->reference[row] + SLACK);
+    int over = 0;
+    UNROLL for (int j = 0; j < BLOCK_COLUMNS; j++) {
+        score[j] = load(&s->scores[place][LANES * j]);
+        over |= any_above(seen >> LANES * j, score[j], bound);
     }
-    UNROLL for (int i = 0; i < rows; i++) UNROLL for (int j = 0; j < parts; j++)
-        _mm512_store_ps(&s->sums[row + i][d + 16 * j], sum[i][j]);
+    if (__builtin_expect(over, 0)) move_reference(s, row, place, head_dim, seen);
+    vec reference = set1(s->reference[row]), sum = s->weight_sums[row];
+    UNROLL for (int j = 0; j < BLOCK_COLUMNS; j++)
+        score[j] = select_of(seen >> LANES * j, exp2_of(score[j] - reference), set1(0));
+    UNROLL for (int j = 0; j < BLOCK_COLUMNS; j += 2) {
+        sum += score[j] + score[j + 1];
+        put_two(&s->weights[place][LANES * j], score[j], score[j + 1]);
+    }
+    s->weight_sums[row] = sum;
+}
+
+/* Add weights times `columns` vectors of values from `d` on. */
+INLINE void gather(struct attention_scratch *s, const struct block_view *block, int row, int d,
+                   const int rows, const int columns) {
+    vec sum[GROUP_ROWS][COLUMNS_MAX];
+    UNROLL for (int i = 0; i < rows; i++) UNROLL for (int j = 0; j < columns; j++)
+        sum[i][j] = load(&s->sums[row + i][d + LANES * j]);
+    struct pairs pairs = {
+        .weights = block->values + 2 * d, .step = 2 * block->head_dim,
+        .ahead = block->ahead + block->head_dim * BLOCK + 2 * d,
+        .in = s->weights[0], .in_step = 2, .in_row = BLOCK, .count = block->pairs,
+    };
+    add_products(sum, pairs, rows, columns, 1);
+    UNROLL for (int i = 0; i < rows; i++) UNROLL for (int j = 0; j < columns; j++)
+        store(&s->sums[row + i][d + LANES * j], sum[i][j]);
 }
 
 /* One block for `rows` queries from `row` on. */
 INLINE void group_block(struct attention_scratch *s, const struct block_view *block, int row,
                         const int rows) {
-    const int head_dim = block->head_dim;
-    const uint32_t *queries = s->queries + row * (head_dim / 2);
-    __m512 score[GROUP_ROWS][2];
-    UNROLL for (int i = 0; i < rows; i++) score[i][0] = score[i][1] = _mm512_setzero_ps();
-    for (int d = 0; d < head_dim / 2; d++) {
-        __m512i low = load_pairs(block->keys + d * 64), high = load_pairs(block->keys + d * 64 + 32);
-        _mm_prefetch((const char *)(block->ahead + d * 64), _MM_HINT_T1);
-        _mm_prefetch((const char *)(block->ahead + d * 64 + 32), _MM_HINT_T1);
-        UNROLL for (int i = 0; i < rows; i++) {
-            __m512i query = _mm512_set1_epi32((int)queries[d * GROUP_ROWS + i]);
-            score[i][0] = dot(score[i][0], low, query);
-            score[i][1] = dot(score[i][1], high, query);
-        }
+    const int head_dim = block->head_dim, columns = MIN(COLUMNS(rows), BLOCK_COLUMNS);
+    /* A head is some vectors of 16; 32 at once where registers are enough. */
+    const int half = MIN(columns, 16 / LANES);
+    for (int first = 0; first < BLOCK_COLUMNS; first += columns) {
+        vec score[GROUP_ROWS][COLUMNS_MAX];
+        UNROLL for (int i = 0; i < rows; i++) UNROLL for (int j = 0; j < columns; j++)
+            score[i][j] = set1(0);
+        struct pairs pairs = {
+            .weights = block->keys + first * 2 * LANES, .step = 2 * BLOCK,
+            .ahead = block->ahead + first * 2 * LANES,
+            .in = s->queries[row * (head_dim / 2)].both, .in_step = 2 * GROUP_ROWS, .in_row = 2,
+            .count = head_dim / 2,
+        };
+        add_products(score, pairs, rows, columns, 1);
+        UNROLL for (int i = 0; i < rows; i++) UNROLL for (int j = 0; j < columns; j++)
+            store(&s->scores[i][LANES * (first + j)], score[i][j]);
     }
-    UNROLL for (int i = 0; i < rows; i++) UNROLL for (int j = 0; j < 2; j++)
-        _mm512_store_ps(&s->scores[i][16 * j], score[i][j]);
     for (int i = 0; i < rows; i++)
         weigh(s, row + i, i, head_dim, visible(block, s->position[row + i]));
     int d = 0;
-    for (; d + 32 <= head_dim; d += 32) gather(s, block, row, d, rows, 2);
-    if (d < head_dim) gather(s, block, row, d, rows, 1);
+    for (; d + columns * LANES <= head_dim; d += columns * LANES)
+        gather(s, block, row, d, rows, columns);
+    for (; d < head_dim; d += half * LANES) gather(s, block, row, d, rows, half);
 }
 
 static void rows_by_block(struct attention_scratch *s, const struct block_view *b, int row, int n) {
-    switch (n) {
-    case 1: group_block(s, b, row, 1); break;
-    case 2: group_block(s, b, row, 2); break;
-    case 3: group_block(s, b, row, 3); break;
-    case 4: group_block(s, b, row, 4); break;
-    case 5: group_block(s, b, row, 5); break;
-    case 6: group_block(s, b, row, 6); break;
-    case 7: group_block(s, b, row, 7); break;
-    default: group_block(s, b, row, 8);
-    }
+#define CASE(n) case n: if (n <= GROUP_ROWS) group_block(s, b, row, MIN(n, GROUP_ROWS)); break;
+    switch (n) { CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7) CASE(8) }
+#undef CASE
 }
 
 /* What a tile needs to know of the model: sizes, and the layer's blocks. */
 struct attention {
-    const bf16 *queries, *blocks;
-    bf16 *out;
+    const operand *queries;
+    const bf16 *blocks;
+    operand *out;
     int32_t heads, kv_heads, head_dim, window;
 };
 
@@ -158,11 +153,11 @@ static void start_rows(struct attention_scratch *s, const struct attention *a,
         for (int g = 0; g < sharing; g++) {
             int row = token * sharing + g, head = kv_head * sharing + g;
             int64_t at = ((int64_t)(tile->row + token) * a->heads + head) * a->head_dim;
-            const uint32_t *from = (const uint32_t *)(a->queries + at);
-            uint32_t *to = s->queries + row / GROUP_ROWS * GROUP_ROWS * pairs + row % GROUP_ROWS;
+            const pair_of_operands *from = (const pair_of_operands *)(a->queries + at);
+            pair_of_operands *to = s->queries + row / GROUP_ROWS * GROUP_ROWS * pairs + row % GROUP_ROWS;
             for (int d = 0; d < pairs; d++) to[d * GROUP_ROWS] = from[d];
             memset(s->sums[row], 0, (size_t)a->head_dim * sizeof(float));
-            s->weight_sums[row] = _mm512_setzero_ps();
+            s->weight_sums[row] = set1(0);
             s->reference[row] = -1e30f;
             s->position[row] = tile->position + token;
         }
@@ -174,9 +169,9 @@ static void finish_rows(const struct attention_scratch *s, const struct attentio
         for (int g = 0; g < sharing; g++) {
             int row = token * sharing + g, head = kv_head * sharing + g;
             int64_t at = ((int64_t)(tile->out_row + token) * a->heads + head) * a->head_dim;
-            __m512 scale = _mm512_set1_ps(1 / _mm512_reduce_add_ps(s->weight_sums[row]));
-            for (int d = 0; d < a->head_dim; d += 16)
-                narrow(a->out + at + d, _mm512_mul_ps(_mm512_load_ps(&s->sums[row][d]), scale));
+            vec scale = set1(1 / sum_of(s->weight_sums[row]));
+            for (int d = 0; d < a->head_dim; d += LANES)
+                put(a->out + at + d, load(&s->sums[row][d]) * scale);
         }
 }
 

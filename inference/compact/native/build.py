@@ -1,53 +1,102 @@
 """Builds the C code with the machine's own compiler and keeps the result in the user's cache.
 
-A build is named after its sources, flags, CPU and compiler, so it is made once on each machine.
+The instruction set is the best of those that the CPU has and isa/ has a header for. A build is
+named after its sources, flags, CPU and compiler, so it is made once on each machine.
+Whether a machine and a model can use it is said here, too. Imports no torch.
 """
 
 import contextlib
 import ctypes
 import hashlib
 import os
+import platform
 import shutil
 import stat
 import subprocess
+import sys
 import tempfile
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from inference.compact.config.shape import ModelShape
 from inference.compact.native.library import load_library
 
 SOURCE = Path(__file__).parent
 FLAGS = (
-    "-std=gnu11", "-O3", "-march=native", "-fno-strict-aliasing", "-shared", "-fPIC", "-pthread",
-)  # fmt: skip
+    "-std=gnu11",
+    "-O3",
+    "-mtune=native",
+    "-fno-strict-aliasing",
+    "-shared",
+    "-fPIC",
+    "-pthread",
+)
 COMPILERS = ("cc", "gcc", "clang")
 BUILD_SECONDS_MAX = 120
 # Builds of past versions that are kept.
 BUILDS_MAX = 4
 PRIVATE = 0o700
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+MACHINES = ("x86_64", "aarch64")
+BLOCK_SIZE = 32
+# As step.c and attention.h have them.
+VECTOR = 16
+HEAD_DIM_MAX = 256
+SHARING_MAX = 64
+
+
+@dataclass(frozen=True)
+class InstructionSet:
+    """What a build uses: flags that the CPU must have, as Linux names them, and the compiler's."""
+
+    name: str
+    needs: tuple[str, ...]
+    flags: tuple[str, ...]
+
+
+_AVX512 = ("avx2", "fma", "bmi2", "avx512f", "avx512bw", "avx512dq", "avx512vl")
+# From the best on; the last is for every CPU.
+INSTRUCTION_SETS = tuple(
+    InstructionSet(name, needs, tuple(f"-m{flag.replace('_', '')}" for flag in needs))
+    for name, needs in (
+        ("AVX512-BF16", (*_AVX512, "avx512_bf16")),
+        ("AVX-512", _AVX512),
+        ("AVX2", _AVX512[:3]),
+        ("generic", ()),
+    )
+)
 
 
 class NativeUnavailable(Exception):
     """Why there is no native code on this machine, in words for the log."""
 
 
+def instruction_sets() -> list[InstructionSet]:
+    """Those that the CPU has, from the best on."""
+    present = cpu_flags()
+    return [each for each in INSTRUCTION_SETS if present.issuperset(each.needs)]
+
+
 @cache
-def native_library() -> ctypes.CDLL:
-    """The built library, made now if need be; raises `NativeUnavailable`."""
+def native_library(isa: InstructionSet | None = None) -> ctypes.CDLL:
+    """The built library, by default for the CPU's best instruction set, made now if need be; raises
+    `NativeUnavailable`.
+    """
     try:
-        return _load(_built())
+        return _load(_built(isa or instruction_sets()[0]))
     except OSError as error:
         # As where the disk is full or may only be read.
         raise NativeUnavailable(str(error)) from error
 
 
-def _built() -> Path:
+def _built(isa: InstructionSet) -> Path:
     folder = _cache_folder()
     compiler = _compiler()
-    path = folder / f"{_digest(compiler)}.so"
+    flags = (*FLAGS, *isa.flags)
+    path = folder / f"{_digest(compiler, flags)}.so"
     if not path.exists():
-        _build(compiler, path)
+        _build(compiler, flags, path)
         _forget_old(folder, path)
     if _is_foreign(path):
         raise NativeUnavailable(f"{path} can be written by others")
@@ -81,22 +130,22 @@ def _compiler() -> str:
     raise NativeUnavailable(f"no C compiler found ({', '.join(COMPILERS)})")
 
 
-def _digest(compiler: str) -> str:
+def _digest(compiler: str, flags: tuple[str, ...]) -> str:
     made_from = hashlib.sha256()
-    for source in sorted([*SOURCE.glob("*.c"), *SOURCE.glob("*.h")]):
+    for source in sorted(SOURCE.rglob("*.[ch]")):
         made_from.update(source.read_bytes())
     version = _run([compiler, "--version"])
-    for part in (*FLAGS, *sorted(cpu_flags()), compiler, version):
+    for part in (*flags, *sorted(cpu_flags()), compiler, version):
         made_from.update(part.encode() + b"\0")
     return made_from.hexdigest()
 
 
-def _build(compiler: str, path: Path) -> None:
+def _build(compiler: str, flags: tuple[str, ...], path: Path) -> None:
     """Compile next to the target and rename, so that half a library is never seen."""
     handle, made = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
     os.close(handle)
     try:
-        _run([compiler, *FLAGS, "-o", made, str(SOURCE / "step.c"), "-lm"])
+        _run([compiler, *flags, "-o", made, str(SOURCE / "step.c"), "-lm"])
         os.chmod(made, PRIVATE)
         os.replace(made, path)
     finally:
@@ -148,3 +197,34 @@ def _forget_old(folder: Path, present: Path) -> None:
         others.sort(key=lambda path: path.stat().st_mtime, reverse=True)
         for path in others[BUILDS_MAX:]:
             path.unlink()
+
+
+def reason_against(shape: ModelShape, block_size: int) -> str | None:
+    """Why the native step cannot be used, or None; builds the library to find out."""
+    if sys.platform != "linux" or platform.machine() not in MACHINES:
+        return f"it is written for Linux on {' or '.join(MACHINES)}"
+    reason = _reason_of_shape(shape, block_size)
+    if reason is not None:
+        return reason
+    try:
+        native_library()
+    except NativeUnavailable as error:
+        return str(error)
+    return None
+
+
+def _reason_of_shape(shape: ModelShape, block_size: int) -> str | None:
+    if block_size != BLOCK_SIZE:
+        return f"block_size is {block_size}, not {BLOCK_SIZE}"
+    if shape.experts is not None:
+        return "the model has experts"
+    if shape.heads // shape.kv_heads > SHARING_MAX:
+        return f"more than {SHARING_MAX} query heads share a key head"
+    if shape.head_dim > HEAD_DIM_MAX:
+        return f"head_dim is above {HEAD_DIM_MAX}"
+    for field in ("hidden_size", "intermediate_size", "head_dim"):
+        # The rows of x are added to in whole panels of two vectors.
+        step = 2 * VECTOR if field == "hidden_size" else VECTOR
+        if getattr(shape, field) % step:
+            return f"{field} is not a multiple of {step}"
+    return None

@@ -1,20 +1,26 @@
-/* Rows of bf16 times packed bf16 weights, summed in fp32, with what follows done in registers.
+/* Rows of operands times packed bf16 weights, summed in fp32, with what follows done in registers.
+ * Operands are bf16 where an instruction multiplies pairs of those, else fp32.
  *
- * Weights are packed in panels of 32 outputs: [panel][k / 2][32][2], as the dot-product instruction
- * reads them. Each output is one running sum over k in order, whatever the number of rows and
+ * Weights are packed in panels of 32 outputs: [panel][k / 2][32][2], as that instruction reads them. Each output is one running sum over k in order, whatever the number of rows and
  * threads: a row's result does not depend on what else is in the batch.
  */
 #pragma once
 
-#include <immintrin.h>
-#include <stdint.h>
+#if defined __AVX512BF16__
+#include "isa/avx512_bf16.h"
+#elif defined __AVX512F__ && defined __AVX512BW__ && defined __AVX512DQ__ && defined __AVX512VL__
+#include "isa/avx512.h"
+#elif defined __AVX2__ && defined __FMA__
+#include "isa/avx2.h"
+#else
+#include "isa/generic.h"
+#endif
 
 #define PANEL 32
-#define TILE_ROWS 12
-#define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 32")
-
-typedef uint16_t bf16;
+#define COLUMNS_MAX 8
+#define PANEL_COLUMNS (PANEL / LANES)
+#define MIN(a, b) ((a) < (b) ? (a) : (b))
+#define LINE 64
 
 /* y = x W + bias. `k` is even; `outputs` are what is stored of the panels' columns. */
 struct linear {
@@ -23,120 +29,116 @@ struct linear {
     int32_t k, panels, outputs;
 };
 
-/* STORE fp32, ADD to fp32, or GATE: a panel holds 16 gates and their 16 ups, out comes bf16. */
+/* STORE fp32, ADD to fp32, or GATE: a panel holds 16 gates and their 16 ups, out come operands. */
 enum finish { STORE, ADD, GATE };
 
 struct product {
     const struct linear *linear;
-    const bf16 *in;
+    const operand *in;
     void *out;
     int64_t in_stride, out_stride;
     int32_t rows, row_parts, panel_parts;
     enum finish finish;
 };
 
-INLINE __m512i load_pairs(const bf16 *at) { return _mm512_loadu_si512(at); }
+/* Pairs of weights and operands that are multiplied in turn: where the first lie, how far it is to
+ * the next, to the next panel of weights and to the next row of operands. */
+struct pairs {
+    const bf16 *weights, *ahead;
+    const operand *in;
+    int64_t step, panel_step, in_step, in_row;
+    int count;
+};
 
-INLINE __m512 dot(__m512 sum, __m512i left, __m512i right) {
-    return _mm512_dpbf16_ps(sum, (__m512bh)left, (__m512bh)right);
-}
-
-INLINE __m512i twice(const bf16 *pair) { return _mm512_set1_epi32(*(const int32_t *)pair); }
-
-INLINE __m512 widen(const bf16 *at) {
-    __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)at));
-    return (__m512)_mm512_slli_epi32(wide, 16);
-}
-
-INLINE void narrow(bf16 *at, __m512 values) {
-    _mm256_storeu_si256((__m256i *)at, (__m256i)_mm512_cvtneps_pbh(values));
+/* Add products to sums; `rows`, `columns` and `calls` (whether `ahead` is called for) are constants
+ * where this is inlined. */
+INLINE void add_products(vec sum[][COLUMNS_MAX], struct pairs p, const int rows, const int columns,
+                         const int calls) {
+    const operand *end = p.in + p.count * p.in_step;
+    for (; p.in != end; p.weights += p.step, p.in += p.in_step) {
+        if (calls) {
+            UNROLL for (int at = 0; at < columns * LANES * 2; at += LINE / 2)
+                __builtin_prefetch(p.ahead + at, 0, 2);
+            p.ahead += p.step;
+        }
+        UNROLL for (int part = 0; part < PARTS; part++) {
+            taps w[COLUMNS_MAX];
+            UNROLL for (int j = 0; j < columns; j++)
+                w[j] = take(p.weights + j / PANEL_COLUMNS * p.panel_step +
+                            j % PANEL_COLUMNS * 2 * LANES, part);
+            UNROLL for (int i = 0; i < rows; i++) {
+                taps x = spread(p.in + i * p.in_row, part);
+                UNROLL for (int j = 0; j < columns; j++) sum[i][j] = dot(sum[i][j], w[j], x);
+            }
+        }
+    }
 }
 
 /* 2 to the x, to 3e-6 relative; NaN stays NaN. A polynomial for what is above the whole number below
- * x, which the last instruction puts back. */
-INLINE __m512 exp2_ps(__m512 x) {
-    __m512 part = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
-    __m512 y = _mm512_set1_ps(1.3426689e-2f);
-    y = _mm512_fmadd_ps(y, part, _mm512_set1_ps(5.2242467e-2f));
-    y = _mm512_fmadd_ps(y, part, _mm512_set1_ps(2.4128021e-1f));
-    y = _mm512_fmadd_ps(y, part, _mm512_set1_ps(6.9304484e-1f));
-    y = _mm512_fmadd_ps(y, part, _mm512_set1_ps(1));
-    return _mm512_scalef_ps(y, x);
+ * x, which the last step puts back. */
+INLINE vec exp2_of(vec x) {
+    vec part = above_whole(x), y = set1(1.3426689e-2f);
+    y = fma_of(y, part, set1(5.2242467e-2f));
+    y = fma_of(y, part, set1(2.4128021e-1f));
+    y = fma_of(y, part, set1(6.9304484e-1f));
+    y = fma_of(y, part, set1(1));
+    return scale_by(y, x);
 }
 
-INLINE __m512 silu(__m512 x) {
-    __m512 e = exp2_ps(_mm512_mul_ps(x, _mm512_set1_ps(-1.44269504f)));
-    return _mm512_div_ps(x, _mm512_add_ps(_mm512_set1_ps(1), e));
-}
+INLINE vec silu(vec x) { return x / (set1(1) + exp2_of(x * set1(-1.44269504f))); }
 
 /* Sums of one row and panel, [32], to where they belong. */
 static void finish_panel(const struct product *p, int row, int panel, const float *sums) {
-    __m512 low = _mm512_load_ps(sums), high = _mm512_load_ps(sums + 16);
     if (p->finish == GATE) {
-        bf16 *out = (bf16 *)p->out + row * p->out_stride + panel * (PANEL / 2);
-        narrow(out, _mm512_mul_ps(silu(low), high));
+        operand *gated = (operand *)p->out + row * p->out_stride + panel * (PANEL / 2);
+        UNROLL for (int i = 0; i < PANEL / 2; i += LANES)
+            put(gated + i, silu(load(sums + i)) * load(sums + PANEL / 2 + i));
         return;
     }
     float *out = (float *)p->out + row * p->out_stride + panel * PANEL;
-    if (p->finish == ADD) {
-        low = _mm512_add_ps(low, _mm512_loadu_ps(out));
-        high = _mm512_add_ps(high, _mm512_loadu_ps(out + 16));
+    const int left = p->linear->outputs - panel * PANEL;
+    UNROLL for (int i = 0; i < PANEL; i += LANES) {
+        vec sum = load(sums + i);
+        store_first(out + i, p->finish == ADD ? sum + load(out + i) : sum, left - i);
     }
-    int left = p->linear->outputs - panel * PANEL;
-    uint32_t kept = left >= PANEL ? ~0u : (1u << left) - 1;
-    _mm512_mask_storeu_ps(out, (__mmask16)kept, low);
-    _mm512_mask_storeu_ps(out + 16, (__mmask16)(kept >> 16), high);
 }
 
 /* One tile of `rows` x `panels`; both are constants where this is inlined. */
 INLINE void tile(const struct product *p, int row, int panel, const int rows, const int panels) {
     const struct linear *linear = p->linear;
-    const int64_t step = (int64_t)linear->k * PANEL;
-    const bf16 *weights = linear->weights + panel * step;
-    const bf16 *in = p->in + row * p->in_stride;
-    const int64_t stride = p->in_stride;
-    __m512 sum[TILE_ROWS][8];
-    UNROLL for (int i = 0; i < rows; i++) UNROLL for (int j = 0; j < 2 * panels; j++)
-        sum[i][j] = linear->bias ? _mm512_loadu_ps(linear->bias + panel * PANEL + 16 * j)
-                                 : _mm512_setzero_ps();
-    for (int k = 0; k < linear->k; k += 2, weights += 2 * PANEL, in += 2) {
-        __m512i w[8];
-        UNROLL for (int j = 0; j < 2 * panels; j++)
-            w[j] = load_pairs(weights + (j / 2) * step + (j % 2) * PANEL);
-        UNROLL for (int i = 0; i < rows; i++) {
-            __m512i x = twice(in + i * stride);
-            UNROLL for (int j = 0; j < 2 * panels; j++) sum[i][j] = dot(sum[i][j], w[j], x);
-        }
+    const int all = panels * PANEL_COLUMNS, columns = MIN(COLUMNS(rows), all);
+    _Alignas(LINE) float done[TILE_ROWS][COLUMNS_MAX * LANES];
+    for (int first = 0; first < all; first += columns) {
+        const int output = panel * PANEL + first * LANES;
+        vec sum[TILE_ROWS][COLUMNS_MAX];
+        UNROLL for (int i = 0; i < rows; i++) UNROLL for (int j = 0; j < columns; j++)
+            sum[i][j] = linear->bias ? load(linear->bias + output + LANES * j) : set1(0);
+        struct pairs pairs = {
+            .weights = linear->weights + (int64_t)panel * linear->k * PANEL + first * 2 * LANES,
+            .step = 2 * PANEL, .panel_step = (int64_t)linear->k * PANEL,
+            .in = p->in + row * p->in_stride, .in_step = 2, .in_row = p->in_stride,
+            .count = linear->k / 2,
+        };
+        add_products(sum, pairs, rows, columns, 0);
+        UNROLL for (int i = 0; i < rows; i++) UNROLL for (int j = 0; j < columns; j++)
+            store(&done[i][(first + j) * LANES], sum[i][j]);
     }
-    _Alignas(64) float done[TILE_ROWS][8 * 16];
-    UNROLL for (int i = 0; i < rows; i++) UNROLL for (int j = 0; j < 2 * panels; j++)
-        _mm512_store_ps(&done[i][16 * j], sum[i][j]);
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < panels; j++) finish_panel(p, row + i, panel + j, &done[i][PANEL * j]);
 }
 
 /* Few rows take several panels at once: a single chain of sums would wait for itself. */
 INLINE void tiles_along(const struct product *p, int row, int panel, int end, const int rows) {
-    const int wide = rows == 1 ? 4 : rows <= 3 ? 2 : 1;
+    const int wide = COLUMNS(rows) > PANEL_COLUMNS ? COLUMNS(rows) / PANEL_COLUMNS : 1;
     for (; panel + wide <= end; panel += wide) tile(p, row, panel, rows, wide);
     for (; panel < end; panel++) tile(p, row, panel, rows, 1);
 }
 
 static void rows_by_panels(const struct product *p, int row, int rows, int panel, int end) {
-    switch (rows) {
-    case 1: tiles_along(p, row, panel, end, 1); break;
-    case 2: tiles_along(p, row, panel, end, 2); break;
-    case 3: tiles_along(p, row, panel, end, 3); break;
-    case 4: tiles_along(p, row, panel, end, 4); break;
-    case 5: tiles_along(p, row, panel, end, 5); break;
-    case 6: tiles_along(p, row, panel, end, 6); break;
-    case 7: tiles_along(p, row, panel, end, 7); break;
-    case 8: tiles_along(p, row, panel, end, 8); break;
-    case 9: tiles_along(p, row, panel, end, 9); break;
-    case 10: tiles_along(p, row, panel, end, 10); break;
-    case 11: tiles_along(p, row, panel, end, 11); break;
-    default: tiles_along(p, row, panel, end, 12);
-    }
+#define CASE(n) case n: if (n <= TILE_ROWS) tiles_along(p, row, panel, end, MIN(n, TILE_ROWS)); break;
+    switch (rows) { CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7) CASE(8) CASE(9) CASE(10)
+                    CASE(11) CASE(12) }
+#undef CASE
 }
 
 /* Part `part` of `whole` things cut into `parts`: where it starts. */

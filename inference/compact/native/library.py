@@ -5,62 +5,40 @@ from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_void_p
 from pathlib import Path
 
 
+def _all(kind: type, names: str) -> tuple[tuple[str, type], ...]:
+    """Fields of one type, named as one declaration in C names them."""
+    return tuple((name, kind) for name in names.split())
+
+
 class Linear(Structure):
-    _fields_ = (
-        ("weights", c_void_p),
-        ("bias", c_void_p),
-        ("k", c_int32),
-        ("panels", c_int32),
-        ("outputs", c_int32),
-    )
+    _fields_ = (*_all(c_void_p, "weights bias"), *_all(c_int32, "k panels outputs"))
 
 
 class Layer(Structure):
     _fields_ = (
-        ("input_norm", c_void_p),
-        ("mlp_norm", c_void_p),
-        ("q_norm", c_void_p),
-        ("k_norm", c_void_p),
-        ("rope", c_void_p),
-        ("qkv", Linear),
-        ("out", Linear),
-        ("gate_up", Linear),
-        ("down", Linear),
+        *_all(c_void_p, "input_norm mlp_norm q_norm k_norm rope"),
+        *_all(Linear, "qkv out gate_up down"),
         ("window", c_int32),
     )
 
 
 class Model(Structure):
     _fields_ = (
-        ("embedding", c_void_p),
-        ("norm", c_void_p),
+        *_all(c_void_p, "embedding norm"),
         ("layers", POINTER(Layer)),
         ("cache", c_void_p),
         ("head", Linear),
         ("blocks", c_int64),
-        ("hidden", c_int32),
-        ("inner", c_int32),
-        ("heads", c_int32),
-        ("kv_heads", c_int32),
-        ("head_dim", c_int32),
-        ("depth", c_int32),
+        *_all(c_int32, "hidden inner heads kv_heads head_dim depth"),
         ("norm_eps", c_float),
     )
 
 
 class Step(Structure):
     _fields_ = (
-        ("tokens", c_void_p),
-        ("tables", c_void_p),
-        ("sampled", c_void_p),
-        ("chunks", c_void_p),
-        ("logits", c_void_p),
-        ("rows", c_int32),
-        ("chunk_count", c_int32),
-        ("sampled_count", c_int32),
-        ("threads", c_int32),
-        ("lost_ns", c_int64),
-        ("step_ns", c_int64),
+        *_all(c_void_p, "tokens tables sampled chunks logits"),
+        *_all(c_int32, "rows chunk_count sampled_count threads"),
+        *_all(c_int64, "lost_ns step_ns"),
     )
 
 

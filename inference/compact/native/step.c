@@ -1,4 +1,4 @@
-/* One engine step of a dense decoder on a CPU with AVX512_BF16: token ids in, logits out.
+/* One engine step of a dense decoder on a CPU: token ids in, logits out.
  *
  * Python owns weights, cache and block tables (see run/native.py) and calls `sluice_step` for each
  * step; this file owns threads and scratch memory. All rows of a layer store their keys and values
@@ -30,7 +30,7 @@ struct engine {
     /* Memory of all that follows, for `capacity` rows. */
     void *scratch;
     float *x, *x_sampled, *qkv;
-    bf16 *normed, *queries, *attended, *inner;
+    operand *normed, *queries, *attended, *inner;
     struct place *places;
     struct tile_of_queries *tiles;
 };
@@ -60,7 +60,7 @@ static int hold_scratch(struct engine *e, int64_t rows) {
     if (rows <= e->capacity) return 1;
     if (rows < 2 * e->capacity) rows = 2 * e->capacity;
     const struct model *m = &e->model;
-    const int64_t queries = (int64_t)m->heads * m->head_dim;
+    const int64_t queries = (int64_t)m->heads * m->head_dim, item = sizeof(operand);
     const int64_t qkv = (int64_t)m->layers[0].qkv.panels * PANEL;
     /* First only counted, then laid out. */
     char *at = NULL;
@@ -68,10 +68,10 @@ static int hold_scratch(struct engine *e, int64_t rows) {
         e->x = carve(&at, rows * m->hidden * 4);
         e->x_sampled = carve(&at, rows * m->hidden * 4);
         e->qkv = carve(&at, rows * qkv * 4);
-        e->normed = carve(&at, rows * m->hidden * 2);
-        e->queries = carve(&at, rows * queries * 2);
-        e->attended = carve(&at, rows * queries * 2);
-        e->inner = carve(&at, rows * m->inner * 2);
+        e->normed = carve(&at, rows * m->hidden * item);
+        e->queries = carve(&at, rows * queries * item);
+        e->attended = carve(&at, rows * queries * item);
+        e->inner = carve(&at, rows * m->inner * item);
         e->places = carve(&at, rows * (int64_t)sizeof *e->places);
         e->tiles = carve(&at, rows * (int64_t)sizeof *e->tiles);
         if (pass) break;
@@ -102,18 +102,18 @@ static void embed_task(void *job, int task, int lane) {
     for (int row = task * PHASE_ROWS; row < rows_end(pass, task); row++) {
         const bf16 *from = m->embedding + (int64_t)pass->step->tokens[row] * m->hidden;
         float *to = pass->x + (int64_t)row * m->hidden;
-        for (int i = 0; i < m->hidden; i += 16) _mm512_storeu_ps(to + i, widen(from + i));
+        for (int i = 0; i < m->hidden; i += LANES) store(to + i, widen(from + i));
     }
 }
 
 /* 1 / root mean square of `n` values. */
 static float scale_of(const float *x, int n, float eps) {
-    __m512 squares = _mm512_setzero_ps();
-    for (int i = 0; i < n; i += 16) {
-        __m512 part = _mm512_loadu_ps(x + i);
-        squares = _mm512_fmadd_ps(part, part, squares);
+    vec squares = set1(0);
+    for (int i = 0; i < n; i += LANES) {
+        vec part = load(x + i);
+        squares = fma_of(part, part, squares);
     }
-    return 1 / sqrtf(_mm512_reduce_add_ps(squares) / (float)n + eps);
+    return 1 / sqrtf(sum_of(squares) / (float)n + eps);
 }
 
 static void norm_task(void *job, int task, int lane) {
@@ -122,12 +122,10 @@ static void norm_task(void *job, int task, int lane) {
     (void)lane;
     for (int row = task * PHASE_ROWS; row < rows_end(pass, task); row++) {
         const float *x = pass->x + (int64_t)row * m->hidden;
-        bf16 *out = pass->engine->normed + (int64_t)row * m->hidden;
-        __m512 scale = _mm512_set1_ps(scale_of(x, m->hidden, m->norm_eps));
-        for (int i = 0; i < m->hidden; i += 16) {
-            __m512 scaled = _mm512_mul_ps(_mm512_loadu_ps(x + i), scale);
-            narrow(out + i, _mm512_mul_ps(scaled, _mm512_loadu_ps(pass->norm + i)));
-        }
+        operand *out = pass->engine->normed + (int64_t)row * m->hidden;
+        vec scale = set1(scale_of(x, m->hidden, m->norm_eps));
+        for (int i = 0; i < m->hidden; i += LANES)
+            put(out + i, load(x + i) * scale * load(pass->norm + i));
     }
 }
 
@@ -135,47 +133,38 @@ static void norm_task(void *job, int task, int lane) {
 static void turn_head(float *head, const struct model *m, const float *norm, const float *rope,
                       float factor) {
     const int half = m->head_dim / 2;
-    const __m512 factors = _mm512_set1_ps(factor);
     if (norm) {
-        __m512 scale = _mm512_set1_ps(scale_of(head, m->head_dim, m->norm_eps));
-        for (int d = 0; d < m->head_dim; d += 16) {
-            __m512 scaled = _mm512_mul_ps(_mm512_loadu_ps(head + d), scale);
-            _mm512_storeu_ps(head + d, _mm512_mul_ps(scaled, _mm512_loadu_ps(norm + d)));
-        }
+        vec scale = set1(scale_of(head, m->head_dim, m->norm_eps));
+        for (int d = 0; d < m->head_dim; d += LANES)
+            store(head + d, load(head + d) * scale * load(norm + d));
     }
-    /* Half a head may be half a vector. */
-    for (int d = 0; d < half; d += 16) {
-        __mmask16 kept = half - d >= 16 ? 0xffff : 0xff;
-        __m512 first = _mm512_maskz_loadu_ps(kept, head + d);
-        __m512 second = _mm512_maskz_loadu_ps(kept, head + half + d);
+    /* Half a head may end in the middle of a vector. */
+    for (int d = 0; d < half; d += LANES) {
+        vec first = load_first(head + d, half - d), second = load_first(head + half + d, half - d);
         if (rope) {
-            __m512 cosine = _mm512_maskz_loadu_ps(kept, rope + d);
-            __m512 sine = _mm512_maskz_loadu_ps(kept, rope + 3 * half + d);
-            __m512 turned = _mm512_fnmadd_ps(second, sine, _mm512_mul_ps(first, cosine));
-            second = _mm512_fmadd_ps(first, sine, _mm512_mul_ps(second, cosine));
+            vec cosine = load_first(rope + d, half - d);
+            vec sine = load_first(rope + 3 * half + d, half - d);
+            vec turned = fma_of(-second, sine, first * cosine);
+            second = fma_of(first, sine, second * cosine);
             first = turned;
         }
-        _mm512_mask_storeu_ps(head + d, kept, _mm512_mul_ps(first, factors));
-        _mm512_mask_storeu_ps(head + half + d, kept, _mm512_mul_ps(second, factors));
+        store_first(head + d, first * set1(factor), half - d);
+        store_first(head + half + d, second * set1(factor), half - d);
     }
 }
 
 static void store_key(bf16 *keys, const float *head, int head_dim, int token) {
     bf16 rounded[HEAD_DIM_MAX];
-    for (int d = 0; d < head_dim; d += 16) narrow(rounded + d, _mm512_loadu_ps(head + d));
+    for (int d = 0; d < head_dim; d += LANES) narrow(rounded + d, load(head + d));
     for (int d = 0; d < head_dim; d += 2) memcpy(keys + d * BLOCK + 2 * token, rounded + d, 4);
 }
 
 /* The other half of the pair is another token's, which another thread may be writing. A chunk's
  * last token clears it, for what a past sequence left there might not be finite. */
 static void store_value(bf16 *values, const float *head, int head_dim, int token, int last) {
-    __mmask32 own = token % 2 ? 0xaaaaaaaa : 0x55555555;
-    if (last && token % 2 == 0) own = 0xffffffff;
-    for (int d = 0; d < head_dim; d += 16) {
-        __m512i wide = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(head + d)));
-        if (token % 2) wide = _mm512_slli_epi32(wide, 16);
-        _mm512_mask_storeu_epi16(values + (token / 2 * head_dim + d) * 2, own, wide);
-    }
+    const int clears = last && token % 2 == 0;
+    for (int d = 0; d < head_dim; d += LANES)
+        put_halves(values + (token / 2 * head_dim + d) * 2, rounded(load(head + d)), token % 2, clears);
 }
 
 static void store_task(void *job, int task, int lane) {
@@ -191,10 +180,10 @@ static void store_task(void *job, int task, int lane) {
         struct place place = e->places[row];
         const float *rope = layer->rope ? layer->rope + (int64_t)place.position * 2 * D : NULL;
         float *head = e->qkv + (int64_t)row * layer->qkv.panels * PANEL;
-        bf16 *query = e->queries + (int64_t)row * m->heads * D;
+        operand *query = e->queries + (int64_t)row * m->heads * D;
         for (int h = 0; h < m->heads; h++, head += D, query += D) {
             turn_head(head, m, layer->q_norm, rope, factor);
-            for (int d = 0; d < D; d += 16) narrow(query + d, _mm512_loadu_ps(head + d));
+            for (int d = 0; d < D; d += LANES) put(query + d, load(head + d));
         }
         int64_t block = pass->layer_blocks + place.block;
         bf16 *keys = m->cache + block * m->kv_heads * 2 * BLOCK * D;
@@ -221,7 +210,7 @@ static void attend_task(void *job, int task, int lane) {
                e->x + (int64_t)tile->row * m->hidden, (size_t)tile->count * m->hidden * sizeof(float));
 }
 
-static void run_product(struct pass *pass, const struct linear *linear, const bf16 *in, void *out,
+static void run_product(struct pass *pass, const struct linear *linear, const operand *in, void *out,
                         int64_t out_stride, enum finish finish) {
     struct team *team = pass->engine->team;
     int wanted = team->width == 1 ? 1 : SHARES * team->width;

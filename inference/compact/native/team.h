@@ -6,7 +6,6 @@
  */
 #pragma once
 
-#include <immintrin.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
@@ -18,11 +17,16 @@
 #include <unistd.h>
 
 #define LANES_MAX 64
-#define LINE 64
 /* How often a waiting thread looks before it reads the clock. */
 #define LOOKS_PER_CLOCK 32
 /* How often the leader looks for the last task's end before it offers its core to others. */
 #define LOOKS_BEFORE_YIELD 2000
+
+#ifdef __x86_64__
+#define relax() __builtin_ia32_pause()
+#else
+#define relax() __asm__ volatile("yield")
+#endif
 
 typedef void (*task_fn)(void *job, int task, int lane);
 
@@ -93,7 +97,7 @@ static void *helper_main(void *argument) {
         for (int look = 0; look < LOOKS_PER_CLOCK; look++) {
             if (helper->lane < atomic_load_explicit(&team->width, memory_order_relaxed))
                 while (team_take(team, helper->lane)) worked = 1;
-            _mm_pause();
+            relax();
         }
         int64_t now = now_ns(CLOCK_MONOTONIC);
         if (worked) idle_since = now;
@@ -122,7 +126,7 @@ static void team_run(struct team *team, int tasks, task_fn fn, void *job) {
     int64_t waiting_since = now_ns(CLOCK_MONOTONIC);
     for (int looks = 0; atomic_load_explicit(&team->done, memory_order_acquire) != (uint32_t)tasks;
          looks++) {
-        _mm_pause();
+        relax();
         /* The thread with the last task may be waiting for this very core. */
         if (looks >= LOOKS_BEFORE_YIELD) sched_yield();
     }

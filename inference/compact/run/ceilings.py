@@ -5,12 +5,11 @@ Takes well under a second and, for that long, as much memory as the model's weig
 too low.
 """
 
-import time
-from collections.abc import Callable
 from functools import cache
 
 import torch
 
+from inference.compact.load.placement import least_seconds
 from inference.compact.options import MEBIBYTE
 from inference.contract.roofline import Ceilings
 
@@ -22,12 +21,6 @@ GPU_READ_BYTES = 1024 * MEBIBYTE
 GPU_FREE_DIVISOR = 4
 COLUMNS = 1024
 SIDES = {"cpu": 1024, "cuda": 4096}
-WARM = 1
-REPEATS_MAX = 10
-# For each of the figures; a repeat that has begun is ended.
-SECONDS_MAX = 0.1
-# In a round: waiting for a GPU takes about as long as a short launch.
-LAUNCHES = {"cpu": 1, "cuda": 10}
 
 
 @cache
@@ -63,20 +56,3 @@ def product_rate(device: str, dtype: torch.dtype, side: int) -> float:
     left, right = torch.ones(2, side, side, device=device, dtype=dtype)
     product = torch.empty_like(left)
     return 2 * side**3 / least_seconds(lambda: torch.mm(left, right, out=product), device)
-
-
-def least_seconds(run: Callable[[], object], device: str) -> float:
-    """Of one run in the best of some rounds, since other work on the machine only adds to it."""
-    times: list[float] = []
-    launches = LAUNCHES[device]
-    began_s = time.perf_counter()
-    while len(times) < WARM + REPEATS_MAX:
-        started_s = time.perf_counter()
-        for _ in range(launches):
-            run()
-        if device == "cuda":
-            torch.cuda.synchronize()
-        times.append((time.perf_counter() - started_s) / launches)
-        if len(times) > WARM and time.perf_counter() - began_s > SECONDS_MAX:
-            break
-    return min(times[WARM:])

@@ -1,25 +1,25 @@
 """A model whose steps are torch operators: works on any device, and is what others are held to."""
 
+from dataclasses import dataclass
+
 from torch import Tensor
 
-from inference.compact.batch.decode import plan_decodes
-from inference.compact.batch.padding import round_up_rows
-from inference.compact.batch.prefill import plan_prefills
-from inference.compact.batch.tensors import AttentionPlan, Batch, Uploader
+from inference.compact.batch.plan import plan_decodes, plan_prefills
+from inference.compact.batch.tensors import AttentionPlan, Batch, Uploader, round_up_rows
 from inference.compact.layers.decoder import Decoder
 from inference.compact.schedule.scheduler import Chunk
 
 
+@dataclass(frozen=True, eq=False)
 class EagerModel:
     """Lays chunks out as tensors for the decoder."""
 
-    def __init__(self, decoder: Decoder, upload: Uploader) -> None:
-        self.decoder = decoder
-        self.upload = upload
+    decoder: Decoder
+    upload: Uploader
 
     def forward(self, chunks: list[Chunk]) -> Tensor:
-        """Logits `[sampled rows, vocabulary]`, float32, in the order of the chunks."""
-        rows = sum(chunk.sampled_rows for chunk in chunks)
+        """Logits `[rows that need them, vocabulary]`, float32, in the order of the chunks."""
+        rows = sum(chunk.logit_rows for chunk in chunks)
         return self.decoder.forward(self._batch(chunks))[:rows]
 
     def _batch(self, chunks: list[Chunk]) -> Batch:
@@ -41,7 +41,7 @@ class EagerModel:
         sampled: list[int] = []
         for chunk in chunks:
             end = end_row[id(chunk)]
-            sampled += range(end - chunk.sampled_rows, end)
+            sampled += range(end - chunk.logit_rows, end)
         spare_rows = round_up_rows(len(tokens)) - len(tokens)
         spare_draws = round_up_rows(len(sampled)) - len(sampled)
         return Batch(

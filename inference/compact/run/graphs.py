@@ -13,9 +13,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from inference.compact.batch.decode import decode_mask, first_block
-from inference.compact.batch.padding import round_up_rows
-from inference.compact.batch.tensors import AttentionPlan, Batch, DecodeGroup
+from inference.compact.batch.plan import decode_mask, first_block
+from inference.compact.batch.tensors import AttentionPlan, Batch, DecodeGroup, round_up_rows
 from inference.compact.layers.decoder import Decoder
 from inference.compact.run.eager import EagerModel
 from inference.compact.schedule.scheduler import Chunk
@@ -134,14 +133,10 @@ class Recording:
             slots + [spare] * extra,
         ]
         for place, window in enumerate(self.windows):
-            firsts = [first_block(chunk.start, window, size) for chunk in chunks]
-            starts = zip(chunks, firsts, strict=True)
-            columns.append([c.start + 1 - first * size for c, first in starts] + [1] * extra)
-            tables = [
-                chunk.sequence.blocks[first : chunk.start // size + 1]
-                for chunk, first in zip(chunks, firsts, strict=True)
-            ] + [[spare // size]] * extra
-            self._show(place, tables)
+            firsts = [(chunk, first_block(chunk.start, window, size)) for chunk in chunks]
+            columns.append([c.start + 1 - first * size for c, first in firsts] + [1] * extra)
+            tables = [c.sequence.blocks[first : c.start // size + 1] for c, first in firsts]
+            self._show(place, tables + [[spare // size]] * extra)
         self._columns.copy_(self.upload.integers(columns))
 
     def _show(self, place: int, tables: list[list[int]]) -> None:

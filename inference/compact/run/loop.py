@@ -2,12 +2,12 @@
 
 import secrets
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from inference.compact.run.roofline import Roofline
-from inference.compact.schedule.mask import TokenMask
 from inference.compact.schedule.outputs import SampledToken, StopRules, output_of
-from inference.compact.schedule.request import Request
+from inference.compact.schedule.request import Request, TokenMask
 from inference.compact.schedule.scheduler import Chunk, Counts, Scheduler
 from inference.contract.frames import Job, KvEvents, Output, Step
 
@@ -22,28 +22,20 @@ class Model(Protocol):
         """One token for each sampled row, in the order of the chunks."""
 
 
+@dataclass(eq=False)
 class StepLoop:
     """All requests of one engine, from `accept` to their last output."""
 
-    def __init__(
-        self,
-        model: Model,
-        scheduler: Scheduler,
-        stop_rules: StopRules,
-        clock_us: Callable[[], int],
-        roofline: Roofline | None = None,
-    ) -> None:
-        self.model = model
-        self.scheduler = scheduler
-        self.stop_rules = stop_rules
-        self.clock_us = clock_us
-        self.roofline = roofline
-        self.requests: dict[bytes, Request] = {}
-        # When the step under way began, and what it computes; read by other threads.
-        self.under_way: tuple[int, list[Chunk]] | None = None
-        self._ended: list[Output] = []
-        self._due_us = NEVER_US
-        self._kv_seq = 0
+    model: Model
+    scheduler: Scheduler
+    stop_rules: StopRules
+    clock_us: Callable[[], int]
+    roofline: Roofline | None = None
+    requests: dict[bytes, Request] = field(default_factory=dict, init=False)
+    # When the step under way began, and what it computes; read by other threads.
+    under_way: tuple[int, list[Chunk]] | None = field(default=None, init=False)
+    _ended: list[Output] = field(default_factory=list, init=False)
+    _due_us: int = field(default=NEVER_US, init=False)
 
     @property
     def has_work(self) -> bool:
@@ -60,6 +52,7 @@ class StepLoop:
         seed = job.sampling.seed
         request = Request(
             self.stop_rules.bounded(job),
+            ends=self.stop_rules.ends(job),
             block_size=self.scheduler.pool.block_size,
             received_us=received_us,
             seed=secrets.randbits(SEED_BITS) if seed is None else seed,
@@ -103,7 +96,8 @@ class StepLoop:
         self.scheduler.note_step(chunks, took_us)
         if self.roofline is not None:
             self.roofline.note(chunks, took_us)
-        return self._report(chunks, outputs, started_us, before), self._kv_events()
+        changed = self.scheduler.pool.changes.events()
+        return self._report(chunks, outputs, started_us, before), changed
 
     def _report(
         self, chunks: list[Chunk], outputs: list[Output], started_us: int, before: Counts
@@ -150,6 +144,8 @@ class StepLoop:
                 taken = self._append(chunk, sampled[first : first + chunk.sampled_rows], now_us)
                 outputs.append(output_of(chunk.sequence, taken, now_us))
                 first += chunk.sampled_rows
+            elif chunk.sequence.request.scores:
+                outputs.append(output_of(chunk.sequence, [], now_us))
         return outputs
 
     def _append(self, chunk: Chunk, sampled: list[SampledToken], now_us: int) -> list[SampledToken]:
@@ -157,6 +153,8 @@ class StepLoop:
         sequence = chunk.sequence
         request = sequence.request
         accepted = taken = 0
+        if not request.job.sampling.max_tokens:
+            sampled, sequence.finish = [], "length"
         for taken, each in enumerate(sampled, 1):
             if each.token is None:
                 sequence.finish = "error"
@@ -179,10 +177,3 @@ class StepLoop:
             if not request.unfinished:
                 del self.requests[request.job.request]
         return sampled[:taken]
-
-    def _kv_events(self) -> KvEvents | None:
-        stored, removed = self.scheduler.pool.drain_events()
-        if not stored and not removed:
-            return None
-        self._kv_seq += 1
-        return KvEvents(seq=self._kv_seq, stored=stored, removed=removed)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from inference.compact.config.shape import ModelShape
-from inference.compact.layers.rope import rope_table
+from inference.compact.layers.ops import rope_table
 from inference.compact.load.placement import Placement
 from inference.compact.load.weights import LayerWeights, Weights
 from inference.compact.native.build import native_library
@@ -69,15 +69,15 @@ class NativeDecoder:
         self.close()
 
     def forward(self, chunks: list[Chunk]) -> Tensor:
-        """Logits `[sampled rows, vocabulary]`, float32, in the order of the chunks; overwritten by
-        the next call. Raises `MemoryError` if there is none for a step of so many rows.
+        """Logits `[rows that need them, vocabulary]`, float32, in the order of the chunks; the next
+        call overwrites them. Raises `MemoryError` if there is none for a step of so many rows.
         """
         tokens, tables, sampled, records = array("i"), array("i"), array("i"), array("i")
         for chunk in chunks:
             records.extend((len(tokens), chunk.count, chunk.start, len(tables)))
             tokens.extend(chunk.tokens)
             tables.extend(chunk.sequence.blocks)
-            sampled.extend(range(len(tokens) - chunk.sampled_rows, len(tokens)))
+            sampled.extend(range(len(tokens) - chunk.logit_rows, len(tokens)))
         if len(sampled) > len(self._logits):
             self._logits = torch.empty(2 * len(sampled), self.shape.vocab_size)
         step = self._step
@@ -118,15 +118,16 @@ class NativeDecoder:
 
     def _pack_layer(self, layer: LayerWeights, index: int, rope: int | None) -> Layer:
         packer = self._packer
+        query_norm, key_norm = layer.head_norms or (None, None)
         return Layer(
             input_norm=packer.floats(layer.input_norm),
             mlp_norm=packer.floats(layer.mlp_norm),
-            q_norm=packer.floats(layer.q_norm),
-            k_norm=packer.floats(layer.k_norm),
+            q_norm=packer.floats(query_norm),
+            k_norm=packer.floats(key_norm),
             rope=rope if self.shape.turned[index] else None,
-            qkv=packer.linear(layer.qkv, layer.qkv_bias),
-            out=packer.linear(layer.out, layer.out_bias),
-            gate_up=packer.gated(layer.gate_up, layer.gate_up_bias),
-            down=packer.linear(layer.down, layer.down_bias),
+            qkv=packer.linear(*layer.qkv),
+            out=packer.linear(*layer.out),
+            gate_up=packer.gated(*layer.gate_up),
+            down=packer.linear(*layer.down),
             window=self.shape.windows[index] or 0,
         )

@@ -115,7 +115,7 @@ class Roofline:
             self._reading.add(self._work.step_bytes(lengths), us)
             return
         flop = sum(
-            self._work.prefill_flop(chunk.count, start=chunk.start, sampled_rows=chunk.sampled_rows)
+            self._work.prefill_flop(chunk.count, start=chunk.start, sampled_rows=chunk.logit_rows)
             for chunk in chunks
         )
         self._multiplying.add(flop, us)

@@ -28,8 +28,8 @@ class LoadedModel(Protocol):
     """Weights and cache in some memory, and what computes with them."""
 
     def forward(self, chunks: list[Chunk]) -> Tensor:
-        """Logits `[sampled rows, vocabulary]`, float32, in the order of the chunks; the caller may
-        change them, and the next call may overwrite them.
+        """Logits `[rows that need them, vocabulary]`, float32, in the order of the chunks; the
+        caller may change them, and the next call may overwrite them.
         """
 
 
@@ -62,4 +62,6 @@ class Runner:
         """One token for each sampled row, in the order of the chunks."""
         with torch.inference_mode():
             logits = self.model.forward(chunks)
+            if any(chunk.scored_rows for chunk in chunks):
+                logits = self.sampler.score(logits, chunks)
             return self.sampler.draw(logits, [chunk for chunk in chunks if chunk.sampled_rows])

@@ -1,6 +1,7 @@
 """The sampling parameters of a batch's rows, worked out once while the rows stay the same."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -51,18 +52,13 @@ class SamplingMetadata:
         ]
 
 
+@dataclass(frozen=True, eq=False)
 class DrawGroup:
     """Drawn rows that are cut in the same way; `places` are theirs among all, None where all."""
 
-    def __init__(
-        self,
-        places: list[int] | None,
-        streams: NDArray[np.uint64],
-        draw: Callable[..., Tensor],
-    ) -> None:
-        self.places = places
-        self.streams = streams
-        self._draw = draw
+    places: list[int] | None
+    streams: NDArray[np.uint64]
+    cut: Callable[..., Tensor]
 
     def draw(self, probs: Tensor, positions: NDArray[np.uint64], scratch: Tensor) -> list[int]:
         """Tokens of this group's rows, whose probabilities and positions these are; `scratch` has
@@ -74,11 +70,12 @@ class DrawGroup:
             found = uniforms(self.streams[kept], positions[kept], attempt)
             return torch.from_numpy(found).to(probs.device)
 
-        return [int(token) for token in self._draw(probs, scratch=scratch, points=points).tolist()]
+        return [int(token) for token in self.cut(probs, scratch=scratch, points=points).tolist()]
 
 
 def _is_biased(params: Sampling) -> bool:
-    return bool(params.logit_bias or params.frequency_penalty or params.presence_penalty)
+    changes = params.logit_bias or params.frequency_penalty or params.presence_penalty
+    return bool(changes or params.min_tokens) or params.repetition_penalty != 1.0
 
 
 def _cut_of(params: Sampling) -> str:

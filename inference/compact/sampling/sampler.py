@@ -1,8 +1,9 @@
 """Samples the next token of a row: mask, bias, penalties, temperature, top-k, top-p, min-p, seed.
+On a GPU the Triton kernel does so where that runs and agrees.
 
 Order: the model's own log probabilities are taken first, as OpenAI's API reports them. The mask,
-the bias and the penalties change logits; they decide greedy rows, too. Temperature comes next,
-then top-k, top-p of what is left, then min-p relative to the best: the order of `transformers`
+the bias and the penalties change logits; they decide greedy rows, too. Temperature comes next, then
+top-k, top-p of what is left, then min-p relative to the best: the order of `transformers`
 (`GenerationMixin._get_logits_processor`). A sample takes its random numbers by counter from the
 stream of its choice, so it depends only on its request. The limit: the make-up of a batch may
 change the last bits of the logits themselves, which can tip a sample that lies on an edge.
@@ -11,7 +12,8 @@ change the last bits of the logits themselves, which can tip a sample that lies 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from math import inf, isfinite
 
 import numpy as np
@@ -20,17 +22,26 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from inference.compact.batch.tensors import Uploader
-from inference.compact.sampling.choice import choose_draw
-from inference.compact.sampling.metadata import SamplingMetadata
-from inference.compact.sampling.operators import top_columns
-from inference.compact.schedule.mask import WORD_BITS
+from inference.compact.candidates import Candidates, first_that_agrees
+from inference.compact.sampling.metadata import DrawGroup, SamplingMetadata
+from inference.compact.sampling.operators import UNCUT, draw_nucleus, top_columns
 from inference.compact.schedule.outputs import SampledToken
-from inference.compact.schedule.request import Sequence
+from inference.compact.schedule.request import WORD_BITS, Sequence
 from inference.compact.schedule.scheduler import Chunk
 from inference.contract.parts import TokenLogprob
 
 # What an alternative without any probability is reported as: JSON has no infinity.
 LOGPROB_MIN = -9999.0
+# Of logits, settings, streams and positions: tokens and highest logits; see `draw_kernel`.
+DrawRows = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[list[int], list[float]]]
+KERNELS: Candidates = (("inference.compact.sampling.kernel", "draw_rows"),)
+# The rows of a trial: temperature, top-p and min-p; the first is greedy.
+SETTINGS = (
+    (0.0, UNCUT, 0.0), (1.0, UNCUT, 0.0), (0.7, 0.8, 0.0), (1.3, 0.5, 0.05), (2.0, UNCUT, 0.1),
+    (1.0, 0.1, 0.0),
+)  # fmt: skip
+# More than one of the kernel's tiles, the last not full.
+COLUMNS = 9001
 
 
 class Sampler:
@@ -66,6 +77,30 @@ class Sampler:
             for row, best in enumerate(highest)
         ]
 
+    def score(self, logits: Tensor, chunks: list[Chunk]) -> Tensor:
+        """Note how likely tokens of prompts were; returns the logits of the sampled rows alone."""
+        sampled: list[int] = []
+        first = 0
+        for chunk in chunks:
+            end = first + chunk.logit_rows
+            sampled += range(end - chunk.sampled_rows, end)
+            if chunk.scored_rows:
+                self._score(logits[first:end], chunk)
+            first = end
+        return logits.index_select(0, self.upload.integers(sampled))
+
+    def _score(self, logits: Tensor, chunk: Chunk) -> None:
+        request = chunk.sequence.request
+        tokens = request.job.tokens[len(request.job.tokens) - request.unscored :][: len(logits)]
+        width = request.job.sampling.prompt_logprobs or 0
+        table, values, columns = _ranked(logits[: len(tokens)], width)
+        chosen = table.gather(1, self.upload.integers([[token] for token in tokens]))[:, 0].tolist()
+        request.unscored -= len(tokens)
+        request.scores = [
+            TokenLogprob(token=token, logprob=own, top=list(zip(others, theirs, strict=True)))
+            for token, own, others, theirs in zip(tokens, chosen, columns, values, strict=True)
+        ]
+
     def _sample(
         self, logits: Tensor, metadata: SamplingMetadata, chunks: list[Chunk]
     ) -> tuple[list[int], list[float]]:
@@ -86,12 +121,9 @@ class Sampler:
         rows = metadata.reporting
         if not rows:
             return {}
-        table = logits.index_select(0, self.upload.integers(rows)).log_softmax(dim=-1)
-        table.clamp_(min=LOGPROB_MIN)
         widths = [metadata.sequences[row].request.job.sampling.logprobs or 0 for row in rows]
-        values, tokens = (
-            part.tolist() for part in top_columns(table, min(max(widths), table.shape[1]))
-        )
+        picked = logits.index_select(0, self.upload.integers(rows))
+        table, values, tokens = _ranked(picked, max(widths))
         return {
             row: (
                 table[place],
@@ -101,12 +133,15 @@ class Sampler:
         }
 
     def _add_biases(self, logits: Tensor, rows: list[int], chunks: list[Chunk]) -> None:
-        """Add the bias and subtract penalties for what was generated before each row."""
+        """Divide by penalties, add the bias and subtract penalties for what was there before each
+        row.
+        """
         biased = set(rows)
         places: list[NDArray[np.int64]] = []
         changes: list[NDArray[np.float32]] = []
         for row, (sequence, ahead) in enumerate(_sampled_rows(chunks)):
             if row in biased:
+                _discourage(logits[row], sequence, ahead)
                 for tokens, change in _changes(sequence, ahead):
                     places.append(tokens + row * logits.shape[1])
                     changes.append(change)
@@ -145,6 +180,13 @@ class Sampler:
 _Reported = dict[int, tuple[Tensor, list[tuple[int, float]]]]
 
 
+def _ranked(logits: Tensor, width: int) -> tuple[Tensor, list[list[float]], list[list[int]]]:
+    """Log probabilities, and of each row the `width` largest with their columns."""
+    table = logits.log_softmax(dim=-1).clamp_(min=LOGPROB_MIN)
+    values, columns = top_columns(table, min(width, table.shape[1]))
+    return table, values.tolist(), columns.tolist()
+
+
 def _report(reported: _Reported, row: int, token: int) -> TokenLogprob | None:
     if row not in reported:
         return None
@@ -176,12 +218,24 @@ def _changes(
     """Tokens, and what is added to their logits; a token may come twice."""
     params = sequence.request.job.sampling
     yield _keys(params.logit_bias), _values(params.logit_bias)
+    if sequence.generated + len(ahead) < params.min_tokens:
+        ends = dict.fromkeys(sequence.request.ends, -inf)
+        yield _keys(ends), _values(ends)
     if params.frequency_penalty or params.presence_penalty:
         counts = sequence.counts
         if ahead:
             counts = Counter(counts)
             counts.update(ahead)
         yield _keys(counts), -params.frequency_penalty * _values(counts) - params.presence_penalty
+
+
+def _discourage(logits: Tensor, sequence: Sequence, ahead: list[int]) -> None:
+    """The penalty of Keskar et al. (2019) on every token of the prompt and the answer so far."""
+    penalty = sequence.request.job.sampling.repetition_penalty
+    if penalty != 1.0:
+        seen = torch.tensor(list({*sequence.tokens, *ahead}), device=logits.device)
+        values = logits[seen]
+        logits[seen] = torch.where(values > 0.0, values / penalty, values * penalty)
 
 
 def _keys(table: Mapping[int, float]) -> NDArray[np.int64]:
@@ -212,3 +266,28 @@ def _mask(logits: Tensor, chunks: list[Chunk]) -> None:
                 accepted += 1
             mask.rollback(accepted)
         first += chunk.sampled_rows
+
+
+def choose_draw(device: str, candidates: Candidates = KERNELS) -> DrawRows | None:
+    """None where torch's operators sample: on a CPU, and with a warning where no kernel can."""
+    if device == "cpu":
+        return None
+    agrees = partial(agrees_with_operators, device=device)
+    found: DrawRows | None = first_that_agrees(candidates, agrees, slow="tokens are drawn")
+    return found
+
+
+def agrees_with_operators(draw_rows: DrawRows, device: str) -> bool:
+    """Whether a kernel samples what torch's operators sample from the same random numbers."""
+    random = torch.Generator().manual_seed(1)
+    logits = torch.randn(len(SETTINGS), COLUMNS, generator=random).mul_(3.0).to(device)
+    asked = torch.tensor(SETTINGS, device=device)
+    streams = np.arange(1, len(SETTINGS) + 1, dtype=np.uint64) << np.uint64(60)
+    positions = np.arange(len(SETTINGS), dtype=np.uint64) * np.uint64(7)
+    numbers = (torch.from_numpy(each.view(np.int64)).to(device) for each in (streams, positions))
+    tokens, highest = draw_rows(logits, asked.T.contiguous(), *numbers)
+    expected = logits.max(dim=-1)
+    probs = (logits[1:] / asked[1:, :1]).softmax(dim=-1)
+    cut = partial(draw_nucleus, top_p=asked[1:, 1:2], min_p=asked[1:, 2:])
+    drawn = DrawGroup(None, streams[1:], cut).draw(probs, positions[1:], torch.empty_like(probs))
+    return tokens == [int(expected.indices[0]), *drawn] and highest == expected.values.tolist()

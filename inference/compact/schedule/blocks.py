@@ -8,6 +8,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from inference.compact.schedule.request import Sequence
+from inference.contract.blocks import BlockChanges
 
 
 @dataclass(slots=True)
@@ -36,8 +37,7 @@ class BlockPool:
         self._cached: dict[int, _Cached] = {}
         self._by_hash: dict[bytes, int] = {}
         self._evictable: OrderedDict[int, int] = OrderedDict()
-        self._stored: dict[bytes, None] = {}
-        self._removed: dict[bytes, None] = {}
+        self.changes = BlockChanges()
 
     @property
     def available(self) -> int:
@@ -52,9 +52,12 @@ class BlockPool:
     def match(self, sequence: Sequence) -> list[int]:
         """Longest run of cached blocks that begins the sequence, leaving at least one token over.
 
-        At least one token must be computed, since the next one is sampled from its logits.
+        At least one token must be computed, since the next one is sampled from its logits; where
+        all of them are to be scored, every one.
         """
         found: list[int] = []
+        if sequence.request.unscored:
+            return found
         for index in range((len(sequence.tokens) - 1) // self.block_size):
             block = self._by_hash.get(sequence.block_hash(index))
             if block is None or self._cached[block].tokens != sequence.block_tokens(index):
@@ -97,17 +100,7 @@ class BlockPool:
             return
         self._by_hash[block_hash] = block
         self._cached[block] = _Cached(block_hash, tokens)
-        if block_hash in self._removed:
-            del self._removed[block_hash]
-        else:
-            self._stored[block_hash] = None
-
-    def drain_events(self) -> tuple[bytes, bytes]:
-        """Hashes that were cached and evicted since the last call, net."""
-        stored, removed = b"".join(self._stored), b"".join(self._removed)
-        self._stored.clear()
-        self._removed.clear()
-        return stored, removed
+        self.changes.note([block_hash], stored=True)
 
     def oldest_us(self) -> int | None:
         """When the block that eviction would take next was last used; None with none cached."""
@@ -117,8 +110,5 @@ class BlockPool:
         block, _ = self._evictable.popitem(last=False)
         block_hash = self._cached.pop(block).hash
         del self._by_hash[block_hash]
-        if block_hash in self._stored:
-            del self._stored[block_hash]
-        else:
-            self._removed[block_hash] = None
+        self.changes.note([block_hash], stored=False)
         return block

@@ -33,12 +33,15 @@ class StopRules:
         sampling = msgspec.structs.replace(job.sampling, max_tokens=room)
         return msgspec.structs.replace(job, sampling=sampling)
 
+    def ends(self, job: Job) -> frozenset[int]:
+        """The tokens that end a choice."""
+        return frozenset(job.stop_tokens) | (frozenset() if job.sampling.ignore_eos else self.eos)
+
     def reason(self, sequence: Sequence, token: int) -> str | None:
         """Why the sequence ends after `token`, which has been appended; None if it continues."""
-        job = sequence.request.job
-        if token in job.stop_tokens or (token in self.eos and not job.sampling.ignore_eos):
+        if token in sequence.request.ends:
             return "stop"
-        if sequence.generated >= job.sampling.max_tokens:
+        if sequence.generated >= sequence.request.job.sampling.max_tokens:
             return "length"
         return None
 
@@ -69,7 +72,10 @@ def timing_of(request: Request, now_us: int) -> Timing:
 def output_of(sequence: Sequence, sampled: list[SampledToken], now_us: int) -> Output:
     """What this step made for a choice. The token that ends a choice is not part of its text."""
     request = sequence.request
-    shown = sampled[:-1] if sequence.finish in ("stop", "error") else sampled
+    shown = told = sampled[:-1] if sequence.finish in ("stop", "error") else sampled
+    if sequence.finish == "stop" and request.job.sampling.prompt_logprobs is not None:
+        told = sampled
+    scores, request.scores = request.scores, None
     return Output(
         request=request.job.request,
         choice=sequence.choice,
@@ -77,5 +83,6 @@ def output_of(sequence: Sequence, sampled: list[SampledToken], now_us: int) -> O
         usage=usage_of(request),
         timing=timing_of(request, now_us),
         finish=sequence.finish,
-        logprobs=[each.logprob for each in shown if each.logprob] or None,
+        logprobs=[each.logprob for each in told if each.logprob] or None,
+        prompt_logprobs=scores,
     )

@@ -1,40 +1,37 @@
-"""Sequences waiting for admission: highest priority first, then oldest first. No torch."""
+"""Sequences that wait to be admitted. No torch, no clock."""
 
-from heapq import heapify, heappop, heappush
+from bisect import insort
 
 from inference.compact.schedule.request import Request, Sequence
 
 
 class WaitingQueue:
-    """A heap on (priority, arrival, choice); a preempted sequence comes back to its old place."""
+    """Highest priority first, then oldest first; a preempted sequence comes back to its place."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, int, int, Sequence]] = []
-        self._pushes = 0
+        self.sequences: list[Sequence] = []
         self.tokens = 0
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self.sequences)
 
     def push(self, sequence: Sequence) -> None:
         """Add a sequence; `sequence.uncached_tokens` is what it will probably have to compute."""
-        self._pushes += 1
-        request = sequence.request
-        place = (-request.job.priority, request.received_us, sequence.choice, self._pushes)
-        heappush(self._heap, (*place, sequence))
+        insort(self.sequences, sequence, key=_place)
         self.tokens += sequence.uncached_tokens
 
     def peek(self) -> Sequence:
-        return self._heap[0][-1]
+        return self.sequences[0]
 
-    def pop(self) -> Sequence:
-        sequence = heappop(self._heap)[-1]
+    def take(self, sequence: Sequence) -> None:
+        self.sequences.remove(sequence)
         self.tokens -= sequence.uncached_tokens
-        return sequence
 
     def remove(self, request: Request) -> None:
-        kept = [entry for entry in self._heap if entry[-1].request is not request]
-        if len(kept) != len(self._heap):
-            self._heap = kept
-            heapify(self._heap)
-            self.tokens = sum(entry[-1].uncached_tokens for entry in kept)
+        self.sequences = [each for each in self.sequences if each.request is not request]
+        self.tokens = sum(each.uncached_tokens for each in self.sequences)
+
+
+def _place(sequence: Sequence) -> tuple[int, int, int]:
+    request = sequence.request
+    return -request.job.priority, request.received_us, sequence.choice

@@ -5,25 +5,59 @@ from __future__ import annotations
 from array import array
 from hashlib import blake2b
 from sys import byteorder
+from typing import Protocol
 
-from inference.compact.schedule.mask import TokenMask
 from inference.contract.blocks import HASH_BYTES, chain_hashes, extend_chain, split_hashes
+from inference.contract.capabilities import BACKGROUND
 from inference.contract.frames import Job
+from inference.contract.parts import TokenLogprob
 
 TOKEN_BYTES = array("I").itemsize
 # The share of drafts that is assumed to be accepted at first; see `speculate`.
 ACCEPTANCE_AT_FIRST = 0.25
+WORD_BITS = 32
+
+
+class TokenMask(Protocol):
+    """What limits the next token of one choice from outside, such as a grammar.
+
+    The sampler fills one row of bits per sampled row, before anything else changes the logits. It
+    moves on with each token that is appended; drafts are tried and taken back.
+    """
+
+    def fill(self, bits: bytearray) -> None:
+        """Overwrite a row of `ceil(vocabulary / 32)` words of 32 bits, the lowest first: bit `t`
+        is set where token `t` may come next. A row without a set bit ends the choice with `error`.
+        """
+
+    def accept(self, token: int) -> bool:
+        """Move on by a token; False, and nothing changed, where it may not come next."""
+
+    def rollback(self, count: int) -> None:
+        """Take back the last `count` accepted tokens."""
 
 
 class Request:
     """One job with everything that its choices share. Times are microseconds of one clock.
 
     `prefilled_tokens` of the prompt have been computed once or were found, whatever preemption has
-    thrown away since.
+    thrown away since. `ends` are the tokens that end a choice. `unscored` tokens of the prompt need
+    log probabilities still; `scores` are those of the last step.
     """
 
-    def __init__(self, job: Job, *, block_size: int, received_us: int, seed: int) -> None:
+    def __init__(
+        self,
+        job: Job,
+        *,
+        block_size: int,
+        received_us: int,
+        seed: int,
+        ends: frozenset[int] = frozenset(),
+    ) -> None:
         self.job = job
+        self.ends = ends
+        self.unscored = 0 if job.sampling.prompt_logprobs is None else len(job.tokens) - 1
+        self.scores: list[TokenLogprob] | None = None
         self.block_size = block_size
         self.received_us = received_us
         self.deadline_us = received_us + job.deadline_ms * 1000
@@ -70,6 +104,15 @@ class Sequence:
         self.mask: TokenMask | None = None
         self.acceptance = ACCEPTANCE_AT_FIRST
         self.retry_at = 0
+
+    @property
+    def left(self) -> int:
+        """Tokens to compute."""
+        return len(self.tokens) - self.computed_tokens
+
+    @property
+    def background(self) -> bool:
+        return self.request.job.priority == BACKGROUND
 
     @property
     def generated(self) -> int:

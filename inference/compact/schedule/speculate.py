@@ -6,6 +6,8 @@ rejection sampling with a point-mass proposal (Leviathan et al., 2023) in which 
 sample is the replacement, so the text is the same as without drafts. No torch, no clock.
 """
 
+from dataclasses import dataclass
+
 from inference.compact.schedule.request import TOKEN_BYTES, Sequence
 
 # Lengths of the endings that are looked up, longest first, and how far back, in tokens.
@@ -46,15 +48,13 @@ def note_drafts(sequence: Sequence, drafted: int, accepted: int) -> None:
     sequence.retry_at = sequence.generated + RETRY_TOKENS
 
 
+@dataclass(slots=True)
 class StepTime:
     """What steps of one kind take, microseconds, and how many drafts they have on average."""
 
-    __slots__ = ("drafted", "seen", "us")
-
-    def __init__(self) -> None:
-        self.us = 0.0
-        self.drafted = 0.0
-        self.seen = 0
+    us: float = 0.0
+    drafted: float = 0.0
+    seen: int = 0
 
     def add(self, step_us: int, drafted: int) -> None:
         self.seen += 1
@@ -110,6 +110,5 @@ class Speculator:
         return max(0.0, drafting.us / plain.us - 1.0) * decoding / drafting.drafted
 
     def _pays(self, sequence: Sequence, decoding: int) -> bool:
-        if sequence.acceptance > self.cost(decoding):
-            return True
-        return sequence.generated >= sequence.retry_at
+        cost = self.cost(decoding)
+        return sequence.acceptance > cost or sequence.generated >= sequence.retry_at

@@ -12,24 +12,22 @@ from typing import Any
 import httpx2
 import msgspec
 
-from inference.contract.capabilities import Capability
-from inference.contract.frames import Job, KvEvents, Output, Processing, Step
+from inference.contract.capabilities import Capability, capabilities
+from inference.contract.frames import Job, KvEvents, Output, Processing
 from inference.engines.admission import check_room, check_text_job
-from inference.engines.base import EngineEvents, EngineFacts
-from inference.engines.clock import clock_us
+from inference.engines.base import NO_STEP, EngineEvents, EngineFacts, clock_us
 from inference.engines.remote.errors import UNAUTHORIZED, ServerRefused, error_in_stream
 from inference.engines.remote.events import DONE, UpstreamBroken, read_chunk
 from inference.engines.remote.job import RemoteJob, request_of, trace_headers
-from inference.engines.remote.options import KEY_VARIABLE, RemoteOptions
-from inference.engines.remote.server import Listed, Server
+from inference.engines.remote.server import KEY_VARIABLE, Listed, RemoteOptions, Server
 from inference.errors import JobRefused, ModelError
 
-CAPABILITIES = (
-    Capability.TEXT, Capability.STREAM, Capability.N, Capability.GRAMMAR,
-    Capability.TEMPERATURE, Capability.TOP_P, Capability.TOP_K, Capability.MIN_P,
-    Capability.FREQUENCY_PENALTY, Capability.PRESENCE_PENALTY, Capability.LOGIT_BIAS,
-    Capability.SEED, Capability.CANCEL, Capability.DEADLINE, Capability.PREFIX_CACHE,
-)  # fmt: skip
+CAPABILITIES = capabilities(
+    "text stream n prompts grammar temperature top_p top_k min_p frequency_penalty presence_penalty"
+    " logit_bias seed cancel deadline prefix_cache"
+)
+# What is no standard parameter.
+OF_VLLM = capabilities("salt ignore_eos min_tokens repetition_penalty stop_tokens")
 # While jobs run, gateways get a report this often, whatever the server does.
 HEARTBEAT_S = 0.5
 # A frame holds far more; outputs beyond this go into a step of their own.
@@ -40,19 +38,19 @@ log = logging.getLogger(__name__)
 
 
 class RemoteEngine:
-    """One model of one server. Raises `ModelError` at `start` when the server does not serve it."""
+    """One model of one server. Raises `ModelError` at `start` when the server does not serve it.
+
+    The window and salts in its `facts` are known then, since the server reports them.
+    """
 
     def __init__(self, options: RemoteOptions) -> None:
         self._options = options
-        self._facts = EngineFacts(
+        self.facts = EngineFacts(
             engine="remote",
             device="remote",
             dtype="remote",
             model=options.name,
             context_window=options.context_window or 1,
-            vocab_size=0,
-            block_size=1,
-            kv_blocks=0,
             credits=options.credits,
             capabilities=CAPABILITIES,
             silence_s=max(options.first_byte_timeout_s, options.idle_timeout_s),
@@ -65,11 +63,6 @@ class RemoteEngine:
         self._ending: set[asyncio.Task[None]] = set()
         self._outputs: list[Output] = []
 
-    @property
-    def facts(self) -> EngineFacts:
-        """Known from construction on, except for the window and salts, which the server reports."""
-        return self._facts
-
     async def start(self, events: EngineEvents) -> None:
         """Ask the server what it serves; raises `ModelError`."""
         self._events = events
@@ -78,17 +71,19 @@ class RemoteEngine:
         window = self._options.context_window or self._listed.context_window
         if window is None:
             raise ModelError("--context-window: the server does not report it, so it is required")
-        salted = (Capability.SALT,) if self._listed.is_vllm else ()
-        if not salted:
+        more: tuple[Capability, ...] = OF_VLLM if self._listed.is_vllm else ()
+        if self._options.vision == "on" or (self._options.vision == "auto" and self._listed.sees):
+            more += (Capability.VISION,)
+        if not self._listed.is_vllm:
             log.warning("url=%s is not vLLM: tenants share its prefix cache", self._options.url)
-        self._facts = msgspec.structs.replace(
-            self._facts, context_window=window, capabilities=(*CAPABILITIES, *salted)
+        self.facts = msgspec.structs.replace(
+            self.facts, context_window=window, capabilities=(*CAPABILITIES, *more)
         )
         self._spawn(self._beat())
 
     def submit(self, job: Job) -> None:
-        check_text_job(job, self._facts)
-        check_room(job.request, self._running, self._facts)
+        check_text_job(job, self.facts)
+        check_room(job.request, self._running, self.facts)
         path, body = request_of(job, self._options, is_vllm=self._listed.is_vllm)
         running = RemoteJob(job, clock_us(), counts_choices=self._listed.is_vllm)
         self._running[job.request] = running
@@ -223,18 +218,9 @@ class RemoteEngine:
         if self._events is None:
             return
         waiting = sum(not running.delivered for running in self._running.values())
+        load = {"running": len(self._running) - waiting, "waiting": waiting}
         self._events.on_step(
-            Step(
-                outputs=outputs,
-                running=len(self._running) - waiting,
-                waiting=waiting,
-                waiting_tokens=0,
-                kv_free_blocks=0,
-                oldest_block_s=0.0,
-                step_us=0,
-                preemptions=0,
-                processing=processing or [],
-            )
+            msgspec.structs.replace(NO_STEP, outputs=outputs, processing=processing or [], **load)
         )
 
     async def _beat(self) -> None:

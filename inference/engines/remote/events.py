@@ -99,23 +99,18 @@ class Choice(msgspec.Struct):
         ] or None
 
 
-class PromptDetails(msgspec.Struct):
-    """How much of a prompt came from the server's own cache."""
+class Details(msgspec.Struct):
+    """How much of a prompt came from the server's own cache, or of an answer is reasoning."""
 
     cached_tokens: int | None = None
-
-
-class CompletionDetails(msgspec.Struct):
-    """How much of an answer is reasoning."""
-
     reasoning_tokens: int | None = None
 
 
 class ReportedUsage(msgspec.Struct):
     prompt_tokens: int = 0
     completion_tokens: int = 0
-    prompt_tokens_details: PromptDetails | None = None
-    completion_tokens_details: CompletionDetails | None = None
+    prompt_tokens_details: Details | None = None
+    completion_tokens_details: Details | None = None
 
     @property
     def cached_tokens(self) -> int:

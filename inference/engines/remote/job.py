@@ -1,12 +1,13 @@
 """One job on its way through a remote server: its request body, its counts and its outputs."""
 
+import base64
 from typing import Any
 
 import msgspec
 
 from inference.contract.frames import BYTES_PER_TOKEN, Job, Output, Processing, Timing, Usage
 from inference.engines.remote.events import Choice, Chunk, ReportedUsage
-from inference.engines.remote.options import RemoteOptions
+from inference.engines.remote.server import RemoteOptions
 from inference.errors import JobRefused
 
 MICROSECONDS_PER_MS = 1000
@@ -24,7 +25,8 @@ FINISHES = {
 # Our names for sampling are the API's; a field is sent where it asks for something.
 SAMPLING = {
     "temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "frequency_penalty": 0.0,
-    "presence_penalty": 0.0, "seed": None, "n": 1,
+    "presence_penalty": 0.0, "seed": None, "n": 1, "ignore_eos": False, "min_tokens": 0,
+    "repetition_penalty": 1.0,
 }  # fmt: skip
 
 
@@ -36,6 +38,8 @@ def request_of(job: Job, options: RemoteOptions, *, is_vllm: bool) -> tuple[str,
         raise JobRefused("bad_job", f"request_json: {error}") from error
     except RecursionError as error:
         raise JobRefused("bad_request", "the request is nested too deeply") from error
+    if job.pictures:
+        body["messages"] = _with_pictures(job, body.get("messages", b"[]"))
     path = "/completions" if "prompt" in body else "/chat/completions"
     if path == "/chat/completions" and "messages" not in body:
         raise JobRefused("bad_job", "request_json: has neither messages nor prompt")
@@ -46,6 +50,8 @@ def request_of(job: Job, options: RemoteOptions, *, is_vllm: bool) -> tuple[str,
             body[field] = value
     if sampling.logit_bias:
         body["logit_bias"] = {str(token): bias for token, bias in sampling.logit_bias.items()}
+    if job.stop_tokens:
+        body["stop_token_ids"] = job.stop_tokens
     chat = path == "/chat/completions"
     # Only chats know the newer name.
     body[options.output_field if chat else "max_tokens"] = sampling.max_tokens
@@ -57,6 +63,18 @@ def request_of(job: Job, options: RemoteOptions, *, is_vllm: bool) -> tuple[str,
         body["stream_options"]["continuous_usage_stats"] = True
         body["cache_salt"] = job.salt.hex()
     return path, msgspec.json.encode(body)
+
+
+def _with_pictures(job: Job, messages: msgspec.Raw | bytes) -> Any:
+    """The messages with each picture as a data URL in its place; raises `JobRefused`."""
+    turns = msgspec.json.decode(messages)
+    contents = [turn["content"] for turn in turns if isinstance(turn["content"], list)]
+    places = [part["image_url"] for parts in contents for part in parts if "image_url" in part]
+    if len(places) != len(job.pictures):
+        raise JobRefused("bad_job", "pictures: are not as many as in request_json")
+    for place, picture in zip(places, job.pictures, strict=True):
+        place["url"] = f"data:image/jpeg;base64,{base64.b64encode(picture.jpeg).decode()}"
+    return turns
 
 
 def trace_headers(job: Job) -> dict[str, str]:
@@ -82,13 +100,13 @@ class RemoteJob:
         self._counts_choices = counts_choices
         self._received_us = self._heard_us = received_us
         self._first_us: int | None = None
-        self._open = set(range(job.sampling.n))
+        self._open = set(range(job.choices))
         self._ends: dict[int, str] = {}
-        self._pieces = [0] * job.sampling.n
+        self._pieces = [0] * job.choices
         self._thoughts = 0
-        self._chars = [0] * job.sampling.n
+        self._chars = [0] * job.choices
         self._reported: ReportedUsage | None = None
-        self._completions = [0] * job.sampling.n
+        self._completions = [0] * job.choices
 
     @property
     def delivered(self) -> bool:
@@ -98,7 +116,7 @@ class RemoteJob:
     @property
     def all_ended(self) -> bool:
         """Whether the server has said why each choice ended."""
-        return len(self._ends) == self.job.sampling.n
+        return len(self._ends) == self.job.choices
 
     @property
     def overlong(self) -> bool:
@@ -134,7 +152,7 @@ class RemoteJob:
                 timing=timing,
                 finish=self._ends.get(choice, reason),
             )
-            for choice in range(self.job.sampling.n)
+            for choice in range(self.job.choices)
         ]
 
     def usage(self) -> Usage:
@@ -145,18 +163,20 @@ class RemoteJob:
         reported, pieces = self._reported or ReportedUsage(), sum(self._pieces)
         completion_tokens = sum(self._completions)
         if reported.prompt_tokens > 0 and (completion_tokens or not pieces):
+            guessed = self._thoughts and reported.reasoning_tokens is None
             return Usage(
                 prompt_tokens=reported.prompt_tokens,
                 cached_tokens=min(max(0, reported.cached_tokens), reported.prompt_tokens),
                 completion_tokens=completion_tokens,
-                source="engine",
+                source="engine_part" if guessed else "engine",
                 reasoning_tokens=self._reasoning_tokens(completion_tokens),
             )
         completion_tokens = max(completion_tokens, pieces)
         # Before the first piece nothing shows that the server has begun.
-        prompt_tokens = len(self.job.request_json) // BYTES_PER_TOKEN if completion_tokens else 0
+        seen = sum(each.tokens for each in self.job.pictures)
+        guess = len(self.job.request_json) // BYTES_PER_TOKEN + seen
         return Usage(
-            prompt_tokens=prompt_tokens,
+            prompt_tokens=guess if completion_tokens else 0,
             cached_tokens=0,
             completion_tokens=completion_tokens,
             source="estimate",

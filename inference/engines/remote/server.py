@@ -1,28 +1,36 @@
-"""The connection to the server: one client, what it serves, one streamed request at a time per job.
+"""The connection to the server: one client, what it serves, one streamed request at a time per job;
+its options, and its bounds.
 
-Bounds: connect, first byte, silence between bytes, and the job's own end. The key goes nowhere
-else and into no log.
+Bounds: connect, first byte, silence between bytes, and the job's own end. The key goes nowhere else
+and into no log.
 """
 
 import asyncio
+import os
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import inf
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 import httpx2
 import msgspec
 
 from inference.engines.remote.errors import clean, refusal_of
 from inference.engines.remote.events import EventReader
-from inference.engines.remote.options import (
-    KEEPALIVE_S,
-    KEY_VARIABLE,
-    LIST_TIMEOUT_S,
-    WRITE_TIMEOUT_S,
-    RemoteOptions,
-)
 from inference.errors import JobRefused, ModelError
 
+KEY_VARIABLE = "SLUICE_UPSTREAM_KEY"
+API_PATH = "/v1"
+CREDITS = 64
+CONNECT_TIMEOUT_S = 5.0
+FIRST_BYTE_TIMEOUT_S = 120.0
+IDLE_TIMEOUT_S = 60.0
+WRITE_TIMEOUT_S = 30.0
+# Shorter than what servers keep, so that a connection is not used just as it is closed.
+KEEPALIVE_S = 2.0
+LIST_TIMEOUT_S = 10.0
+OUTPUT_FIELDS = ("max_tokens", "max_completion_tokens")
 BODY_BYTES_MAX = 1024 * 1024
 ERROR_BYTES_MAX = 64 * 1024
 NAMES_SHOWN_MAX = 8
@@ -34,11 +42,71 @@ EVENT_STREAM = "text/event-stream"
 WINDOW_FIELDS = ("max_model_len", "context_window", "context_length")
 
 
+@dataclass(frozen=True, kw_only=True)
+class RemoteOptions:
+    """`name` is what we offer, `upstream_model` what the server calls it; one serves for both.
+
+    `context_window` None asks the server. `vision` auto believes its list of models
+    whether it takes images. The key is read from the environment, never from the
+    command line, where every user of the machine could see it. Raises ValueError.
+    """
+
+    url: str = ""
+    name: str = ""
+    upstream_model: str = ""
+    context_window: int | None = None
+    credits: int = CREDITS
+    output_field: str = OUTPUT_FIELDS[0]
+    vision: str = "auto"
+    connect_timeout_s: float = CONNECT_TIMEOUT_S
+    first_byte_timeout_s: float = FIRST_BYTE_TIMEOUT_S
+    idle_timeout_s: float = IDLE_TIMEOUT_S
+    key: str = field(default_factory=lambda: os.environ.get(KEY_VARIABLE, ""), repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.name and not self.upstream_model:
+            raise ValueError("--model-name or --upstream-model: one of them is needed")
+        # Frozen: these three are settled once, here.
+        object.__setattr__(self, "url", api_url(self.url))
+        object.__setattr__(self, "name", self.name or self.upstream_model)
+        object.__setattr__(self, "upstream_model", self.upstream_model or self.name)
+        for flag, least_one in (("context-window", self.context_window), ("credits", self.credits)):
+            if least_one is not None and least_one < 1:
+                raise ValueError(f"--{flag}: must be at least 1")
+        if self.output_field not in OUTPUT_FIELDS:
+            raise ValueError(f"--output-field: must be one of {', '.join(OUTPUT_FIELDS)}")
+        if self.vision not in ("auto", "on", "off"):
+            raise ValueError("--vision: must be auto, on or off")
+        for flag in ("connect_timeout", "first_byte_timeout", "idle_timeout"):
+            if not 0 < getattr(self, f"{flag}_s") < inf:
+                raise ValueError(f"--{flag.replace('_', '-')}: must be more than 0 seconds")
+        if not (self.key.isascii() and self.key.isprintable()) or self.key != self.key.strip():
+            raise ValueError(f"{KEY_VARIABLE}: has characters that no header can carry")
+
+
+def api_url(given: str) -> str:
+    """Check the server's URL and add the API's path where none is given; raises ValueError."""
+    parts = urlsplit(given)
+    try:
+        whole = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        whole = False
+    if not whole:
+        raise ValueError(
+            "--url: must be the http:// or https:// URL of an OpenAI-compatible server"
+        )
+    if parts.username is not None or parts.query or parts.fragment:
+        raise ValueError(f"--url: only host, port and path; a key belongs in {KEY_VARIABLE}")
+    path = parts.path.rstrip("/") or API_PATH
+    return urlunsplit((parts.scheme, parts.netloc, path, "", ""))
+
+
 class Listed(msgspec.Struct, frozen=True):
     """What the server's list says of the model; None and False where it says nothing."""
 
     context_window: int | None = None
     is_vllm: bool = False
+    sees: bool = False
 
 
 class Server:
@@ -69,7 +137,8 @@ class Server:
         options = self._options
         try:
             async with asyncio.timeout(LIST_TIMEOUT_S):
-                status, body = await self._get("/models")
+                async with self._client.stream("GET", f"{options.url}/models") as response:
+                    body, status = await _bounded(response, BODY_BYTES_MAX), response.status_code
         except (httpx2.HTTPError, TimeoutError, OSError) as error:
             reason = clean(f"{type(error).__name__}: {error}", options.key)
             raise ModelError(f"--url: {options.url} does not answer: {reason}") from error
@@ -111,10 +180,6 @@ class Server:
     async def close(self) -> None:
         await self._client.aclose()
 
-    async def _get(self, path: str) -> tuple[int, bytes]:
-        async with self._client.stream("GET", self._options.url + path) as response:
-            return response.status_code, await _bounded(response, BODY_BYTES_MAX)
-
     async def _check(self, response: httpx2.Response) -> None:
         """Accept only a stream of events; raises `JobRefused`."""
         if response.status_code != httpx2.codes.OK:
@@ -149,4 +214,9 @@ def _listed(body: bytes, model: str) -> Listed:
         raise ModelError(f"--upstream-model: the server has no {model!r}; it offers {names}")
     sizes = [size for field in WINDOW_FIELDS if isinstance(size := row.get(field), int)]
     window = next((size for size in sizes if size > 0), None)
-    return Listed(window, row.get("owned_by") == "vllm")
+    inner = row.get("architecture")
+    told = [row.get(name) for name in ("abilities", "capabilities")]
+    told.append(inner.get("input_modalities") if isinstance(inner, dict) else None)
+    words = {str(word) for words in told if isinstance(words, list) for word in words}
+    sees = not words.isdisjoint(("vision", "image", "multimodal"))
+    return Listed(window, row.get("owned_by") == "vllm", sees)

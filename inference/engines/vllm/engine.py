@@ -33,13 +33,11 @@ from inference.contract.capabilities import Capability
 from inference.contract.frames import Job, KvEvents, Output, Step
 from inference.contract.grammar import Grammar
 from inference.engines.admission import check_job, check_room
-from inference.engines.base import EngineEvents, EngineFacts
-from inference.engines.clock import clock_us
-from inference.engines.computing import Computing
+from inference.engines.base import Computing, EngineEvents, EngineFacts, clock_us
 from inference.engines.vllm.index import BlockIndex
 from inference.engines.vllm.load import LoadLogger, PromptProgress
 from inference.engines.vllm.options import CAPABILITIES, VllmOptions
-from inference.engines.vllm.request import LiveRequest
+from inference.engines.vllm.request import LiveRequest, paged
 from inference.errors import JobRefused, ModelError
 
 log = logging.getLogger(__name__)
@@ -68,12 +66,13 @@ class VllmEngine:
         # For the socket that cache events come through; made at the start, so that an engine which
         # never starts leaves nothing.
         self._folder = Path(tempfile.gettempdir()) / f"sluice-vllm-{secrets.token_hex(8)}"
+        self._endpoint = f"ipc://{self._folder}/kv"
         try:
             self._config = _configure(model_path, self._options, self._endpoint)
         except (ValueError, OSError, RuntimeError, NotImplementedError) as error:
             raise ModelError(f"{model_path}: vLLM refuses it: {error}") from error
-        self._facts = _facts_of(model_path, self._options, self._config)
-        self._index = BlockIndex(self._facts.block_size)
+        self.facts = _facts_of(model_path, self._options, self._config)
+        self._index = BlockIndex(self.facts.block_size)
         self._live: dict[bytes, LiveRequest] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._load = LoadLogger(self._on_load)
@@ -83,18 +82,13 @@ class VllmEngine:
         self._events: EngineEvents | None = None
         self._closing = False
 
-    @property
-    def facts(self) -> EngineFacts:
-        """Known from construction on, but for the size of the cache."""
-        return self._facts
-
     async def start(self, events: EngineEvents) -> None:
         """Load in vLLM's own process; raises `ModelError`."""
         self._events = events
         os.environ.update(ENVIRONMENT)
         # Only this user can enter it.
         self._folder.mkdir(mode=0o700)
-        if self._follows_cache:
+        if Capability.KV_EVENTS in self.facts.capabilities:
             self._keep(self._follow_cache(events))
         try:
             make, loggers = AsyncLLM.from_vllm_config, [self._load.made_by]
@@ -104,16 +98,16 @@ class VllmEngine:
             self._engine = await asyncio.shield(self._loading)
             # One block is vLLM's own null block.
             blocks = self._config.cache_config.num_gpu_blocks - 1
-            self._facts = msgspec.structs.replace(self._facts, kv_blocks=blocks)
+            self.facts = msgspec.structs.replace(self.facts, kv_blocks=blocks)
             await self._warm_up(self._engine)
         except (ValueError, OSError, RuntimeError, VLLMServerError) as error:
             raise ModelError(f"{self._config.model_config.model}: vLLM: {error}") from error
 
     def submit(self, job: Job) -> None:
-        check_job(job, self._facts)
-        check_room(job.request, self._live, self._facts)
+        check_job(job, self.facts)
+        check_room(job.request, self._live, self.facts)
         try:
-            parameters = _parameters(job, self._facts)
+            parameters = _parameters(job, self.facts)
         except ValueError as error:
             raise JobRefused("bad_job", f"sampling: {error}") from error
         if not self._live:
@@ -137,7 +131,7 @@ class VllmEngine:
         return self._index.snapshot()
 
     def computing(self) -> Computing | None:
-        return self._load.computing(self._live.values()) if self._facts.reports_steps else None
+        return self._load.computing(self._live.values()) if self.facts.reports_steps else None
 
     async def close(self) -> None:
         """End what runs as cancelled, stop vLLM's process and remove the socket's folder."""
@@ -164,12 +158,12 @@ class VllmEngine:
     def _on_load(self, load: Step, free: float | None) -> None:
         """vLLM has finished a step; this share of its blocks is free."""
         if free is not None:
-            blocks = round(self._facts.kv_blocks * free)
+            blocks = round(self.facts.kv_blocks * free)
             load = self._load.step = msgspec.structs.replace(
                 load,
                 kv_free_blocks=blocks,
                 kv_cached_blocks=self._index.idle(
-                    blocks, in_use=self._facts.kv_blocks - blocks, running=load.running
+                    blocks, in_use=self.facts.kv_blocks - blocks, running=load.running
                 ),
                 oldest_block_s=self._index.oldest_s(),
             )
@@ -190,15 +184,8 @@ class VllmEngine:
         # How much of a waiting prompt is cached is not known, so all of it counts.
         waiting = sum(each.uncached_tokens for each in self._live.values() if not each.started)
         left = self._progress.left(waiting)
-        self._events.on_step(msgspec.structs.replace(load, outputs=outputs, waiting_tokens=left))
-
-    @property
-    def _endpoint(self) -> str:
-        return f"ipc://{self._folder}/kv"
-
-    @property
-    def _follows_cache(self) -> bool:
-        return Capability.KV_EVENTS in self._facts.capabilities
+        for step in paged(msgspec.structs.replace(load, outputs=outputs, waiting_tokens=left)):
+            self._events.on_step(step)
 
     async def _add(self, live: LiveRequest, parameters: SamplingParams) -> None:
         assert self._engine is not None and self._events is not None
@@ -248,8 +235,8 @@ class VllmEngine:
                 changed = self._index.take(await socket.recv_multipart())
                 if changed is not None:
                     events.on_kv(changed)
-        self._facts = msgspec.structs.replace(
-            self._facts, capabilities=tuple({*self._facts.capabilities} - {Capability.KV_EVENTS})
+        self.facts = msgspec.structs.replace(
+            self.facts, capabilities=tuple({*self.facts.capabilities} - {Capability.KV_EVENTS})
         )
 
     async def _warm_up(self, engine: AsyncLLM) -> None:
@@ -362,6 +349,7 @@ def _facts_of(path: Path, options: VllmOptions, config: Any) -> EngineFacts:
 def _parameters(job: Job, facts: EngineFacts) -> SamplingParams:
     """In vLLM's terms; raises ValueError for what it refuses."""
     sampling = job.sampling
+    most = max(1, min(sampling.max_tokens, facts.context_window - len(job.tokens)))
     top_p = max(sampling.top_p, TOP_P_MIN)
     shape = {"temperature": sampling.temperature, "top_p": top_p, "top_k": sampling.top_k}
     if sampling.temperature == 0.0 and sampling.n > 1:
@@ -373,12 +361,15 @@ def _parameters(job: Job, facts: EngineFacts) -> SamplingParams:
         min_p=sampling.min_p,
         frequency_penalty=sampling.frequency_penalty,
         presence_penalty=sampling.presence_penalty,
+        repetition_penalty=sampling.repetition_penalty,
+        min_tokens=min(sampling.min_tokens, most),
+        prompt_logprobs=sampling.prompt_logprobs,
         seed=sampling.seed,
         logprobs=sampling.logprobs,
         logit_bias=sampling.logit_bias or None,
         ignore_eos=sampling.ignore_eos,
         stop_token_ids=job.stop_tokens,
-        max_tokens=min(sampling.max_tokens, facts.context_window - len(job.tokens)),
+        max_tokens=most,
         structured_outputs=_grammar(sampling.grammar),
         detokenize=False,
         output_kind=RequestOutputKind.DELTA,

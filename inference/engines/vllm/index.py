@@ -2,26 +2,60 @@
 
 vLLM hashes blocks in its own way, so each of its hashes is mapped to ours when the block is
 stored. Whatever cannot be mapped is left out: a block that the gateway does not know costs a missed
-hit, one that it wrongly assumes would cost a wrong route. Imports no vLLM.
+hit, one that it wrongly assumes would cost a wrong route. Events are read in each of the forms that
+vLLM's versions write. Imports no vLLM.
 """
 
 import logging
 import time
 from collections.abc import Iterable
+from typing import Any
 
-from inference.contract.blocks import HASH_BYTES, extend_chain, root_hash
+import msgspec
+
+from inference.contract.blocks import HASH_BYTES, BlockChanges, extend_chain, root_hash
 from inference.contract.frames import KvEvents
-from inference.engines.vllm.events import (
-    DEVICE_MEDIA,
-    BlockRemoved,
-    BlockStored,
-    Event,
-    Unfollowable,
-    VllmHash,
-    read_frames,
-)
 
 log = logging.getLogger(__name__)
+
+VllmHash = bytes | int
+# Where a version has it: blocks of other media are not in the cache that prompts are matched with.
+DEVICE_MEDIA = (None, "GPU")
+FRAMES = 3
+
+
+class Unfollowable(ValueError):
+    """Events that cannot be read, or that say what an index of ours cannot hold."""
+
+
+class BlockStored(msgspec.Struct, tag="BlockStored"):
+    """Full blocks that are cached from now on, in one chain behind `parent_block_hash`.
+
+    `extra_keys` has one entry per block; that of a prompt's first block holds the cache salt. The
+    order of fields is that of versions which write arrays.
+    """
+
+    block_hashes: list[VllmHash]
+    parent_block_hash: VllmHash | None
+    token_ids: list[int]
+    block_size: int
+    lora_id: Any = None
+    medium: str | None = None
+    lora_name: str | None = None
+    extra_keys: list[list[object] | None] | None = None
+
+
+class BlockRemoved(msgspec.Struct, tag="BlockRemoved"):
+    block_hashes: list[VllmHash]
+    medium: str | None = None
+
+
+class AllBlocksCleared(msgspec.Struct, tag="AllBlocksCleared"):
+    """The cache is empty."""
+
+
+Event = BlockStored | BlockRemoved | AllBlocksCleared
+_KINDS = {kind.__name__: kind for kind in (BlockStored, BlockRemoved, AllBlocksCleared)}
 
 
 class BlockIndex:
@@ -36,7 +70,7 @@ class BlockIndex:
         self._ours: dict[VllmHash, bytes] = {}
         # When each was last used, as far as is known; the oldest first.
         self._used_s: dict[bytes, float] = {}
-        self._sequence = 0
+        self._changes = BlockChanges()
         self._next_batch = 0
 
     def idle(self, free: int, *, in_use: int, running: int) -> int:
@@ -77,29 +111,23 @@ class BlockIndex:
         Numbers grow by one. After a gap nothing known is certain, so everything is forgotten.
         Raises `Unfollowable`.
         """
-        changes = _Changes()
         if number != self._next_batch:
-            changes.note(self._clear(), stored=False)
+            self._changes.note(self._clear(), stored=False)
         self._next_batch = number + 1
         for event in events:
             if isinstance(event, BlockStored):
-                changes.note(self._store(event), stored=True)
+                self._changes.note(self._store(event), stored=True)
             elif isinstance(event, BlockRemoved):
-                changes.note(self._remove(event), stored=False)
+                self._changes.note(self._remove(event), stored=False)
             else:
-                changes.note(self._clear(), stored=False)
-        stored, removed = changes.net()
-        if not stored and not removed:
-            return None
-        self._sequence += 1
-        return KvEvents(seq=self._sequence, stored=stored, removed=removed)
+                self._changes.note(self._clear(), stored=False)
+        return self._changes.events()
 
     def snapshot(self) -> KvEvents:
         """All blocks, with the number of the last events that `apply` made."""
         blocks = b"".join(self._ours.values())
-        return KvEvents(
-            seq=self._sequence, stored=blocks, removed=b"", snapshot=True, unknown=self.lost
-        )
+        seq = self._changes.seq
+        return KvEvents(seq=seq, stored=blocks, removed=b"", snapshot=True, unknown=self.lost)
 
     def _store(self, event: BlockStored) -> list[bytes]:
         """Our hashes of the blocks that are new."""
@@ -149,19 +177,32 @@ class BlockIndex:
         return gone
 
 
-class _Changes:
-    """What became of each block within one batch: whether it was stored first, and last."""
+def read_frames(frames: list[bytes]) -> tuple[int, list[Event]]:
+    """The number and the events of one message: topic, number, batch; raises `Unfollowable`."""
+    if len(frames) != FRAMES:
+        raise Unfollowable(f"a message of {len(frames)} frames")
+    return int.from_bytes(frames[1], "big"), read_batch(frames[2])
 
-    def __init__(self) -> None:
-        self._blocks: dict[bytes, tuple[bool, bool]] = {}
 
-    def note(self, blocks: list[bytes], *, stored: bool) -> None:
-        for block in blocks:
-            first, _ = self._blocks.get(block, (stored, stored))
-            self._blocks[block] = (first, stored)
+def read_batch(data: bytes) -> list[Event]:
+    """The events of one engine step; raises `Unfollowable`.
 
-    def net(self) -> tuple[bytes, bytes]:
-        """Blocks that are new and blocks that are gone; one that came and went is neither."""
-        stored = [block for block, ends in self._blocks.items() if ends == (True, True)]
-        removed = [block for block, ends in self._blocks.items() if ends == (False, False)]
-        return b"".join(stored), b"".join(removed)
+    Batch and events are maps, or arrays: of the batch its time, its events and more; of an event
+    its kind and then its fields.
+    """
+    try:
+        batch = msgspec.msgpack.decode(data)
+        events = batch["events"] if isinstance(batch, dict) else batch[1]
+        return [_read(event) for event in events]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Unfollowable(f"events that cannot be read: {error}") from error
+    except (LookupError, TypeError) as error:
+        raise Unfollowable("a batch in a form that is not known") from error
+
+
+def _read(event: Any) -> Event:
+    if isinstance(event, list):
+        kind = _KINDS[event[0]]
+        event = {"type": event[0], **dict(zip(kind.__struct_fields__, event[1:], strict=False))}
+    read: Event = msgspec.convert(event, Event)
+    return read

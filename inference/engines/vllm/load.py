@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 
 from inference.contract.frames import Step
-from inference.engines.clock import clock_us
-from inference.engines.computing import Computing, children_cpu_s
+from inference.engines.base import NO_STEP, Computing, children_cpu_s, clock_us
 from inference.engines.vllm.request import LiveRequest
 
 MICROSECONDS_PER_S = 1_000_000
@@ -23,16 +22,7 @@ class LoadLogger:
     def __init__(self, publish: Callable[[Step, float | None], None]) -> None:
         self._publish = publish
         self._began_us = clock_us()
-        self.step = Step(
-            outputs=[],
-            running=0,
-            waiting=0,
-            waiting_tokens=0,
-            kv_free_blocks=0,
-            oldest_block_s=0.0,
-            step_us=0,
-            preemptions=0,
-        )
+        self.step = NO_STEP
 
     def begin(self) -> None:
         """A first request has arrived: time from here on counts as work."""

@@ -3,28 +3,14 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from inference.contract.capabilities import Capability
+from inference.compact.options import check_fields
+from inference.contract.capabilities import capabilities
 
 # All that vLLM does whatever its arguments say; they decide on the rest.
-CAPABILITIES = (
-    Capability.CANCEL,
-    Capability.DEADLINE,
-    Capability.FREQUENCY_PENALTY,
-    Capability.GRAMMAR,
-    Capability.LOGIT_BIAS,
-    Capability.LOGPROBS,
-    Capability.MIN_P,
-    Capability.N,
-    Capability.PRESENCE_PENALTY,
-    Capability.PRIORITY,
-    Capability.SALT,
-    Capability.SEED,
-    Capability.STOP_TOKENS,
-    Capability.STREAM,
-    Capability.TEMPERATURE,
-    Capability.TOKENS,
-    Capability.TOP_K,
-    Capability.TOP_P,
+CAPABILITIES = capabilities(
+    "cancel deadline frequency_penalty grammar ignore_eos logit_bias logprobs min_p min_tokens n"
+    " presence_penalty priority prompt_logprobs repetition_penalty salt seed stop_tokens stream"
+    " temperature tokens top_k top_p"
 )
 # What the adapter sets itself, with the reason that a user is shown.
 RESERVED = {
@@ -62,10 +48,7 @@ class VllmOptions:
     args: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("block_size", "kv_bytes", "running_max", "threads"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name}: must be at least 1")
+        check_fields(self, {}, ("block_size", "kv_bytes", "running_max", "threads"))
         for name in self.args:
             if name in RESERVED:
                 raise ValueError(f"--vllm-args: {name!r} cannot be set here: {RESERVED[name]}")

@@ -2,15 +2,20 @@
 
 import asyncio
 import math
+from collections.abc import Iterator
 from typing import Any
 
-from inference.contract.frames import Job, Output, Timing, Usage
+import msgspec
+
+from inference.contract.frames import Job, Output, Step, Timing, Usage
 from inference.contract.parts import TokenLogprob
 
 FINISHES = {"stop": "stop", "length": "length", "abort": "cancelled"}
 # What an alternative without any probability is reported as: JSON has no infinity.
 LOGPROB_MIN = -9999.0
 US_PER_S = 1_000_000
+# Scored tokens of a prompt in one frame; with all their alternatives they take a third of it.
+SCORES_MAX = 4096
 
 
 class LiveRequest:
@@ -33,6 +38,7 @@ class LiveRequest:
         self._prefill_us = 0
         self._cached = 0
         self._completion = 0
+        self._scored = False
 
     @property
     def started(self) -> bool:
@@ -64,28 +70,52 @@ class LiveRequest:
             self._first_us = now_us
             self._cached = made.num_cached_tokens or 0
             self._prefill_us = min(_prefill_us(made.metrics), now_us - self.received_us)
-        self._completion += sum(len(each.token_ids) for each in made.outputs)
+        bare = not self.job.sampling.max_tokens
+        if not bare:
+            self._completion += sum(len(each.token_ids) for each in made.outputs)
+        begun = self._completion or bare
         usage = Usage(
-            prompt_tokens=len(self.job.tokens) if self._completion else 0,
-            cached_tokens=self._cached if self._completion else 0,
+            prompt_tokens=len(self.job.tokens) if begun else 0,
+            cached_tokens=self._cached if begun else 0,
             completion_tokens=self._completion,
         )
         timing = self._timing(now_us, self._first_us)
-        return [self._output(each, usage, timing) for each in made.outputs]
+        outputs = [self._output(each, usage, timing) for each in made.outputs]
+        scores = self._scores(made.prompt_logprobs)
+        # The first choice has them, whichever is the first to say something.
+        if scores:
+            first = msgspec.structs.replace(
+                outputs[0], choice=0, tokens=[], finish=None, logprobs=None, prompt_logprobs=scores
+            )
+            outputs.insert(0, first)
+        return outputs
+
+    def _scores(self, made: Any) -> list[TokenLogprob]:
+        """Of the prompt, once; nothing comes before its first token."""
+        most = self.job.sampling.prompt_logprobs
+        if most is None or self._scored or not made:
+            return []
+        self._scored = True
+        pairs = zip(self.job.tokens[1:], made[1:], strict=False)
+        return [_logprob(token, table, most) for token, table in pairs]
 
     def _output(self, made: Any, usage: Usage, timing: Timing) -> Output:
         finish = None
+        sampling, told = self.job.sampling, list(made.token_ids)
         if made.finish_reason is not None:
             finish = FINISHES.get(made.finish_reason, "error")
             self.choices_open -= 1
         # The token that ends a choice is counted, but is not part of its text.
-        shown = len(made.token_ids) - (finish == "stop")
-        tokens = list(made.token_ids)[: max(shown, 0)]
+        tokens = told[: max(len(told) - (finish == "stop"), 0)]
+        if sampling.prompt_logprobs is None:
+            told = tokens
+        if not sampling.max_tokens:
+            # vLLM makes one token at least.
+            tokens, told, finish = [], [], "length" if finish == "stop" else finish
         logprobs = None
-        if self.job.sampling.logprobs is not None and tokens:
-            most = self.job.sampling.logprobs
-            pairs = zip(tokens, made.logprobs, strict=False)
-            logprobs = [_logprob(token, table, most) for token, table in pairs]
+        if sampling.logprobs is not None and told:
+            pairs = zip(told, made.logprobs, strict=False)
+            logprobs = [_logprob(token, table, sampling.logprobs) for token, table in pairs]
         return Output(
             request=self.job.request,
             choice=made.index,
@@ -104,6 +134,24 @@ class LiveRequest:
             decode_us=now_us - first_us,
             held_us=now_us - self.received_us,
         )
+
+
+def paged(step: Step) -> Iterator[Step]:
+    """The step, behind as many as the scores of prompts in it need, each within a frame."""
+    outputs = []
+    for output in step.outputs:
+        scores = output.prompt_logprobs
+        if scores is None:
+            outputs.append(output)
+            continue
+        for begin in range(0, len(scores), SCORES_MAX):
+            page = scores[begin : begin + SCORES_MAX]
+            part = msgspec.structs.replace(output, prompt_logprobs=page)
+            yield msgspec.structs.replace(
+                step, outputs=[part], step_us=0, prefilled_tokens=0, drafted=0, accepted=0,
+                preemptions=0,
+            )  # fmt: skip
+    yield msgspec.structs.replace(step, outputs=outputs)
 
 
 def _prefill_us(metrics: Any) -> int:

@@ -1,21 +1,16 @@
 """What this machine has: a CPU always, a CUDA device where torch sees one.
 
-Tests of native code are collected on CPUs that it is written for, those of CUDA where there is one.
+Tests of CUDA are collected where there is one.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from inference.compact.native.build import cpu_flags
-from inference.compact.native.probe import NEEDED_FLAGS
 from tests.inference.compact.devices import DEVICES, HAS_TRITON
 from tests.suite.summary import left_out
 
 collect_ignore_glob = []
-if missing := {*NEEDED_FLAGS} - cpu_flags():
-    collect_ignore_glob.append("native/test_*.py")
-    left_out("native code of the compact engine", f"the CPU has no {', '.join(sorted(missing))}")
 if "cuda" not in DEVICES:
     collect_ignore_glob.append("*test_cuda_*.py")
     left_out("the compact engine on a GPU", "torch sees no CUDA device")

@@ -10,10 +10,9 @@ import pytest
 
 from inference.compact.attention.kernels import choose_kernels
 from inference.compact.config.shape import read_shape
-from inference.compact.layers.ops import PLAIN
-from inference.compact.layers.ops_choice import choose_ops
+from inference.compact.layers.ops import PLAIN, choose_ops
 from inference.compact.load.placement import Placement
-from inference.compact.sampling.choice import choose_draw
+from inference.compact.sampling.sampler import choose_draw
 from tests.inference.compact.shapes import SHAPES
 from tests.inference.compact.tiny import save_model
 

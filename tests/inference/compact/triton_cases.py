@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import torch
 
-from inference.compact.attention.trial import Trial
+from inference.compact.attention.kernels import Trial
 from inference.compact.config.shape import read_shape
-from inference.compact.layers.ops_choice import OpsTrial
+from inference.compact.layers.ops import OpsTrial
 from inference.compact.load.placement import Placement
-from inference.compact.sampling.choice import agrees_with_operators
+from inference.compact.sampling.sampler import agrees_with_operators
 from tests.inference.compact.shapes import SHAPES
 from tests.inference.compact.tiny import save_model
 

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from inference.compact.config.shape import read_shape
-from inference.compact.native.probe import reason_against
+from inference.compact.native.build import reason_against
 from inference.compact.options import CompactOptions
 from inference.contract.capabilities import Capability
-from inference.embed.options import EmbedOptions
 from inference.engines import compact, echo, embed
 from inference.engines.base import Engine
+from inference.engines.embed import EmbedOptions
 from inference.engines.remote import engine as remote
-from inference.engines.remote.options import RemoteOptions
+from inference.engines.remote.server import RemoteOptions
 from inference.engines.vllm import options as vllm_options
 from tests.suite.summary import left_out
 from tests.support.child_engine import ChildEngine
@@ -117,8 +117,16 @@ SUBJECTS = [
     Subject("embed", frozenset(embed.CAPABILITIES), _embed),
     Subject(
         "remote",
-        # What a server adds of its own accord: vLLM separates the caches of tenants.
-        frozenset(remote.CAPABILITIES) | {Capability.SALT},
+        # What a server adds of its own accord: vLLM separates the caches of tenants, and takes more
+        # fields than others.
+        frozenset(remote.CAPABILITIES)
+        | {
+            Capability.IGNORE_EOS,
+            Capability.MIN_TOKENS,
+            Capability.REPETITION_PENALTY,
+            Capability.SALT,
+            Capability.STOP_TOKENS,
+        },  # fmt: skip
         _remote,
         queues=False,
         prefills_in_parts=False,

@@ -15,9 +15,8 @@ import pytest
 
 from inference.contract.frames import INPUTS_MAX, INPUTS_TOKENS_MAX
 from inference.embed.encoder import Encoder
-from inference.embed.options import EmbedOptions
 from inference.embed.shape import read_shape
-from inference.engines.embed import EmbedEngine
+from inference.engines.embed import EmbedEngine, EmbedOptions
 from inference.errors import JobRefused
 from tests.inference.engines.sink import Sink
 from tests.support.encoders import (

@@ -17,7 +17,7 @@ import pytest
 from inference.contract.capabilities import Capability
 from inference.contract.frames import Job, Output, Sampling
 from inference.engines.remote.engine import RemoteEngine
-from inference.engines.remote.options import RemoteOptions
+from inference.engines.remote.server import RemoteOptions
 from inference.errors import JobRefused
 from tests.inference.conformance.subjects import CREDITS, SERVER_KEY
 from tests.inference.engines.sink import Sink

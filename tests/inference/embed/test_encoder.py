@@ -14,7 +14,14 @@ from inference.embed.encoder import Encoder
 from inference.embed.shape import read_shape
 from inference.engines.embed import packaged_model
 from inference.errors import ModelError
-from tests.support.encoders import CONTEXT, PIECES, make_encoder
+from tests.support.encoders import (
+    CONTEXT,
+    PIECES,
+    make_cross_encoder,
+    make_encoder,
+    make_tokenizer,
+    pair_scores,
+)
 
 TOLERANCE = 2e-6
 BF16_COSINE_MIN = 0.999
@@ -109,3 +116,27 @@ def test_broken_file_is_named(tmp_path: Path) -> None:
     (folder / "model.safetensors").write_bytes(b"not weights")
     with pytest.raises(ModelError, match=r"model\.safetensors"):
         load(folder)
+
+
+PAIRS = [("abc", "abc"), ("q", "a much longer text than the others are"), ("x y", "z"), ("a", "b")]
+
+
+def test_a_cross_encoder_equals_transformers(tmp_path: Path) -> None:
+    folder = make_cross_encoder(tmp_path)
+    inputs = [make_tokenizer().encode(*pair).ids for pair in PAIRS]
+    made = load(folder).encode(inputs)
+    assert made.dtype == torch.float32 and made.shape == (len(PAIRS), 1)
+    expected = torch.tensor(pair_scores(folder, PAIRS))
+    assert torch.allclose(made[:, 0], expected, atol=TOLERANCE)
+    assert len({round(score, 4) for score in expected.tolist()}) == len(PAIRS)
+
+
+def test_the_second_text_counts_as_second(tmp_path: Path) -> None:
+    """The order of a pair matters, which without token types it would do less."""
+    folder = make_cross_encoder(tmp_path)
+    encoder = load(folder)
+    assert encoder.head is not None
+    ids = make_tokenizer().encode("ab", "cd").ids
+    typed = encoder.encode([ids])
+    encoder.head.second.zero_()
+    assert not torch.allclose(typed, encoder.encode([ids]), atol=1e-4)

@@ -10,7 +10,7 @@ import pytest
 from inference.embed.shape import read_shape
 from inference.engines.embed import packaged_model
 from inference.errors import ModelError
-from tests.support.encoders import CONTEXT, HIDDEN, SHORT, make_encoder
+from tests.support.encoders import CONTEXT, HIDDEN, SHORT, make_cross_encoder, make_encoder
 
 
 def test_packaged_model_cannot_be_cut() -> None:
@@ -49,4 +49,18 @@ def test_other_pooling_is_refused(tmp_path: Path) -> None:
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_max_tokens": true}')
     with pytest.raises(ModelError, match=r"1_Pooling/config\.json: pooling_mode_\*"):
+        read_shape(folder)
+
+
+def test_a_cross_encoder_has_one_dimension(tmp_path: Path) -> None:
+    shape = read_shape(make_cross_encoder(tmp_path))
+    assert shape.scores and shape.dimensions == (1,)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("id2label", {"0": "no", "1": "yes"}), ("type_vocab_size", 1)]
+)
+def test_a_cross_encoder_that_cannot_be_is_refused(tmp_path: Path, field: str, value: Any) -> None:
+    folder = make_cross_encoder(tmp_path, **{field: value})
+    with pytest.raises(ModelError, match=rf"config\.json: {field}: "):
         read_shape(folder)

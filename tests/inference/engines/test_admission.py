@@ -111,4 +111,4 @@ def test_the_default_job_needs_nothing() -> None:
     check_job(
         replace(job_of([1]), sampling=Sampling(max_tokens=1)), replace(FACTS, capabilities=())
     )
-    assert {field for field, _, _ in NEEDS} <= set(Sampling.__struct_fields__)
+    assert {"max_tokens", *NEEDS} == set(Sampling.__struct_fields__)

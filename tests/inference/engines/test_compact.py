@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from inference.compact.options import CompactOptions
 from inference.contract.blocks import split_hashes
-from inference.engines.clock import clock_us
+from inference.engines.base import clock_us
 from inference.engines.compact import Arrival, CompactEngine
 from inference.errors import JobRefused, ModelError
 from tests.inference.compact.tiny import CONTEXT, job_of, prompt_of, save_model

@@ -10,9 +10,8 @@ import pytest
 
 from inference.contract.capabilities import Capability
 from inference.embed.encoder import Encoder
-from inference.embed.options import EmbedOptions
 from inference.embed.queue import Piece
-from inference.engines.embed import EmbedEngine, packaged_model
+from inference.engines.embed import EmbedEngine, EmbedOptions, packaged_model
 from inference.errors import ModelError
 from tests.inference.engines.sink import Sink
 from tests.support.encoders import (

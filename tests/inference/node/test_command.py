@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import os
+import pkgutil
 import re
 import signal
 import sys
@@ -71,7 +71,7 @@ def node(url: str) -> tuple[str, ...]:
 @pytest.mark.parametrize("name", ENGINES)
 def test_every_option_of_an_engine_is_a_field_of_its_options(name: str) -> None:
     entry = ENGINES[name]
-    options: Any = getattr(importlib.import_module(entry.options_module), entry.options)
+    options: Any = pkgutil.resolve_name(entry.options)
     known = {field.name for field in fields(options)}
     offered = {option.field for option in ENGINE_OPTIONS if name in option.engines}
     assert offered <= known

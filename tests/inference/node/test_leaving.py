@@ -13,13 +13,13 @@ from inference.contract.frames import Job
 from inference.engines.base import EngineEvents
 from inference.engines.echo import EchoEngine, EchoOptions
 from inference.engines.remote.engine import RemoteEngine
-from inference.engines.remote.options import RemoteOptions
+from inference.engines.remote.server import RemoteOptions
 from inference.errors import ModelError
-from inference.node import loading, probe, service
-from inference.node.assets import ModelAssets, NoAssets
+from inference.node import probe, service
+from inference.node.assets import Assets, ModelAssets
 from inference.node.drain import drain
-from inference.node.loading import start_engine
 from inference.node.options import NodeOptions
+from inference.node.probe import start_engine
 from inference.node.service import Node, Stop
 from tests.support.fleet import (
     CREDENTIAL,
@@ -196,7 +196,7 @@ async def test_an_engine_that_dies_of_its_first_token_is_a_model_error(model: Pa
 async def test_a_long_load_is_talked_about(
     model: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(loading, "LOADING_LOG_S", 0.02)
+    monkeypatch.setattr(probe, "LOADING_LOG_S", 0.02)
     engine = Slow(model, EchoOptions())
     node = make_node(engine, model)
     with caplog.at_level(logging.INFO):
@@ -216,7 +216,7 @@ async def test_a_server_that_has_gone_ends_its_node() -> None:
             probe_interval_s=0.05,
         )
         engine = RemoteEngine(RemoteOptions(url=upstream.url, name=MODEL))
-        node = Node(engine, NoAssets(), settings)
+        node = Node(engine, Assets(), settings)
         starting = asyncio.create_task(node.start())
         exchange = await upstream.next()
         await exchange.answer(text_chunk("1", finish="length"), usage_chunk(1, 1))

@@ -8,9 +8,9 @@ import threading
 import pytest
 
 from inference.contract.frames import Processing
-from inference.engines.computing import Computing, children_cpu_s, thread_cpu_s
+from inference.engines.base import Computing, children_cpu_s, thread_cpu_s
 from inference.engines.echo import EchoEngine
-from inference.node.pulse import COMPUTING_SHARE_MIN, PULSE_S, Pulse
+from inference.node.load import COMPUTING_SHARE_MIN, PULSE_S, Pulse
 from tests.support.fleet import WAIT_S
 
 REQUEST = b"r" * 16

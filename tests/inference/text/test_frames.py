@@ -201,9 +201,10 @@ class Rendered:
     def __init__(self) -> None:
         self.count = 0
 
-    def __call__(self, messages: Any) -> str:
+    def __call__(self, messages: Any, variables: Any) -> str:
         self.count += 1
-        return "".join(f"<{each['role']}>{each['content']}" for each in messages)
+        said = "".join(f"<{each['role']}>{each['content']}" for each in messages)
+        return said + "".join(f"<{name}={value}>" for name, value in variables.items())
 
 
 def talk(*roles: str) -> list[dict[str, str]]:
@@ -243,3 +244,35 @@ def test_the_frame_not_used_longest_is_forgotten(monkeypatch: pytest.MonkeyPatch
     assert render.count == 3
     made.filled(talk("system"))
     assert render.count == 4
+
+
+def test_variables_have_frames_of_their_own() -> None:
+    render = Rendered()
+    made = Frames(render)
+    for values in ({"x": True}, {"x": 1}, {"x": "1"}, {"x": 1.0}, {}, {"x": True}, {"x": 1}):
+        told = "".join(f"<{name}={value}>" for name, value in values.items())
+        assert made.filled(talk("user"), values) == f"<user>hello{told}"
+    assert render.count == 5
+
+
+SWITCHED = (
+    "{% for m in messages %}{{ x }}{{ m.content | trim }}{% endfor %}"
+    "{% if thinks is defined and thinks is false %}off{% elif effort %}{{ effort }}{% endif %}"
+    "{% if late %}{{ messages[0].content | length }}{% endif %}{% set late = [] %}"
+)
+
+
+@given(
+    said=TALKS,
+    values=st.dictionaries(
+        st.sampled_from(["x", "thinks", "effort", "late", "messages", "range", "bos_token"]),
+        st.booleans() | st.integers(0, 2) | st.floats(0, 1) | CONTENTS | st.none(),
+        max_size=4,
+    ),
+)
+def test_a_frame_with_variables_gives_what_the_sandbox_renders(said: Any, values: Any) -> None:
+    template = made(SWITCHED)
+    assert template.variables == {"x", "thinks", "effort", "late"}
+    read = {name: each for name, each in values.items() if name in template.variables}
+    for _ in range(2):
+        assert template.render(said, variables=values) == template._rendered(said, read)

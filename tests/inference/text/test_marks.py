@@ -12,8 +12,7 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from inference.contract.assets import ASSET_FILES
-from inference.text.marks import MARK, SpecialNames
-from inference.text.model_text import ModelText
+from inference.text.model_text import MARK, ModelText, SpecialNames
 from tests.inference.text.tiny import SPECIAL, tiny_files, tiny_tokenizer
 from tests.support.shipped import SHIPPED
 

@@ -12,8 +12,7 @@ from tokenizers import AddedToken, Tokenizer, models, normalizers, processors
 
 from inference.contract.assets import ASSET_FILES
 from inference.text import pieces
-from inference.text.marks import MARK
-from inference.text.model_text import ModelText
+from inference.text.model_text import MARK, ModelText
 from inference.text.pieces import CALL_CHARS, Draft, PieceCache, cut_names
 from inference.text.templates import ChatTemplates
 from tests.inference.text.cuttable import MODELS, texts, tokenizers

@@ -10,9 +10,8 @@ import torch
 
 from inference.compact.attention.blockwise import decode_products, prefill_blockwise
 from inference.compact.attention.cache import KvCache
-from inference.compact.attention.sdpa import decode_fused, prefill_fused
-from inference.compact.batch.decode import plan_decodes
-from inference.compact.batch.prefill import plan_prefills
+from inference.compact.attention.fused import decode_fused, prefill_fused
+from inference.compact.batch.plan import plan_decodes, plan_prefills
 from inference.compact.batch.tensors import PrefillSpan, Uploader
 from inference.compact.config.shape import read_shape
 from inference.compact.load.placement import Placement

@@ -11,8 +11,7 @@ import torch
 from inference.compact.attention import kernels
 from inference.compact.attention.blockwise import decode_products, prefill_blockwise
 from inference.compact.attention.cache import KvCache
-from inference.compact.attention.kernels import ON_CPU, choose_kernels
-from inference.compact.attention.trial import Trial
+from inference.compact.attention.kernels import ON_CPU, Trial, choose_kernels
 from inference.compact.batch.tensors import DecodeGroup, PrefillSpan
 from inference.compact.candidates import first_that_agrees
 from inference.compact.config.shape import ModelShape, read_shape

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inference.compact.batch.padding import round_up, round_up_rows
+from inference.compact.batch.tensors import round_up, round_up_rows
 
 
 def test_round_up() -> None:

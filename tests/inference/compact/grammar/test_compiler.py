@@ -15,7 +15,6 @@ import pytest
 from tokenizers import Tokenizer
 
 from inference.compact.grammar import compiler as grammars
-from inference.compact.grammar import queue as grammar_queue
 from inference.compact.grammar.compiler import CompiledGrammar, GrammarCompiler, GrammarMask
 from inference.contract.grammar import Grammar
 from inference.errors import JobRefused
@@ -67,7 +66,7 @@ async def test_the_end_token_is_allowed_where_the_text_is_whole(
     compiler: GrammarCompiler, grammar: Grammar, whole: str, part: str
 ) -> None:
     compiled = await compiler.compile(grammar, tenant=TENANT)
-    unfinished, finished = compiled.mask(), compiled.mask()
+    unfinished, finished = compiled(), compiled()
     assert takes(unfinished, part) and EOS not in allowed(unfinished)
     assert not unfinished.accept(EOS)
     assert takes(finished, whole) and EOS in allowed(finished)
@@ -77,21 +76,21 @@ async def test_the_end_token_is_allowed_where_the_text_is_whole(
 async def test_what_does_not_match_is_not_accepted_and_changes_nothing(
     compiler: GrammarCompiler,
 ) -> None:
-    mask = (await compiler.compile(regex("ab*"), tenant=TENANT)).mask()
+    mask = (await compiler.compile(regex("ab*"), tenant=TENANT))()
     before = allowed(mask)
     assert not takes(mask, "c") and allowed(mask) == before
     assert takes(mask, "abbb")
 
 
 async def test_padding_and_special_tokens_are_never_allowed(compiler: GrammarCompiler) -> None:
-    mask = (await compiler.compile(regex(r"(.|\n)*"), tenant=TENANT)).mask()
+    mask = (await compiler.compile(regex(r"(.|\n)*"), tenant=TENANT))()
     assert allowed(mask) & {*range(5), *range(4096, VOCABULARY)} == set()
     assert len(allowed(mask)) > 4000
 
 
 @pytest.mark.parametrize("text", ["12", "123"])
 async def test_rollback_takes_back_tokens_and_the_end(compiler: GrammarCompiler, text: str) -> None:
-    mask = (await compiler.compile(regex("[0-9]{1,3}"), tenant=TENANT)).mask()
+    mask = (await compiler.compile(regex("[0-9]{1,3}"), tenant=TENANT))()
     takes(mask, "1")
     before = allowed(mask)
     tokens = TOKENIZER.encode(text[1:]).ids
@@ -105,16 +104,16 @@ async def test_rollback_takes_back_tokens_and_the_end(compiler: GrammarCompiler,
 
 async def test_choices_of_one_grammar_go_their_own_ways(compiler: GrammarCompiler) -> None:
     compiled = await compiler.compile(regex("ax|by"), tenant=TENANT)
-    one, other = compiled.mask(), compiled.mask()
+    one, other = compiled(), compiled()
     assert takes(one, "a") and takes(other, "b")
     assert takes(one, "x") and takes(other, "y")
 
 
 async def test_blanks_come_to_an_end(compiler: GrammarCompiler) -> None:
-    mask = (await compiler.compile(schema(type="object", properties={}), tenant=TENANT)).mask()
+    mask = (await compiler.compile(schema(type="object", properties={}), tenant=TENANT))()
     assert takes(mask, "{")
     blank = TOKENIZER.encode("\n").ids[0]
-    assert sum(mask.accept(blank) for _ in range(100)) == 24
+    assert sum(mask.accept(blank) for _ in range(100)) == 8
 
 
 REFUSED: dict[str, tuple[Grammar, str]] = {
@@ -182,7 +181,7 @@ async def test_a_limit_reached_on_the_way_allows_nothing(
     """The engine then ends the choice with an error; an end token would make it look whole."""
     monkeypatch.setattr(grammars, "TRIAL_STEPS", 0)
     grammar, _ = REFUSED["doubling rules"]
-    mask = (await compiler.compile(grammar, tenant=TENANT)).mask()
+    mask = (await compiler.compile(grammar, tenant=TENANT))()
     assert allowed(mask)
     takes(mask, "x")
     assert allowed(mask) == set()
@@ -192,7 +191,7 @@ async def test_a_grammar_that_takes_long_at_each_step_is_not_followed_to_the_end
     compiler: GrammarCompiler,
 ) -> None:
     source = 'start: a+\na: "x" | a a | a a a | ""\n'
-    mask = (await compiler.compile(Grammar(kind="lark", source=source), tenant=TENANT)).mask()
+    mask = (await compiler.compile(Grammar(kind="lark", source=source), tenant=TENANT))()
     (x,) = TOKENIZER.encode("x").ids
     steps = 0
     while allowed(mask):
@@ -208,7 +207,7 @@ async def test_usual_grammars_keep_all_the_time_they_have(
     """Each reading of this clock is 0.5 ms later, so a mask and its token take half of a budget."""
     readings = itertools.count()
     monkeypatch.setattr(grammars, "thread_time", lambda: next(readings) * 0.0005)
-    mask = (await compiler.compile(regex("x*"), tenant=TENANT)).mask()
+    mask = (await compiler.compile(regex("x*"), tenant=TENANT))()
     (x,) = TOKENIZER.encode("x").ids
     for _ in range(2_000):
         assert allowed(mask) and mask.accept(x)
@@ -250,7 +249,7 @@ def asked(
 async def test_compiled_once_and_the_cache_is_bounded(
     compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grammar_queue, "CACHE_MAX", 2)
+    monkeypatch.setattr(grammars, "CACHE_MAX", 2)
     one, same, others = await asyncio.gather(
         *asked(compiler, "a", "a"), *asked(compiler, "a", tenant=OTHER)
     )
@@ -277,8 +276,8 @@ async def test_tenants_take_turns_however_many_grammars_one_brings(
 async def test_the_queue_is_bounded_for_each_tenant_and_in_all(
     compiler: GrammarCompiler, held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grammar_queue, "TENANT_QUEUE_MAX", 2)
-    monkeypatch.setattr(grammar_queue, "QUEUE_MAX", 3)
+    monkeypatch.setattr(grammars, "TENANT_QUEUE_MAX", 2)
+    monkeypatch.setattr(grammars, "QUEUE_MAX", 3)
     tasks = asked(compiler, "a", "b", "c", "b")
     tasks += asked(compiler, "a", "b", tenant=OTHER)
     await asyncio.sleep(0)
@@ -294,7 +293,7 @@ async def test_the_queue_is_bounded_for_each_tenant_and_in_all(
 async def test_what_nobody_waits_for_any_more_is_not_compiled_and_leaves_room(
     compiler: GrammarCompiler, held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grammar_queue, "TENANT_QUEUE_MAX", 3)
+    monkeypatch.setattr(grammars, "TENANT_QUEUE_MAX", 3)
     first, gone, shared, same = asked(compiler, "a", "b", "c", "c")
     (alone,) = asked(compiler, "d", tenant=OTHER)
     await asyncio.sleep(0)

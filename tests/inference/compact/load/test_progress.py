@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from inference.compact.load.progress import INTERVAL_S, ReadingProgress
+from inference.compact.load.weights import PROGRESS_INTERVAL_S, ReadingProgress
 from inference.compact.options import MEBIBYTE
 
 
@@ -15,7 +15,7 @@ def test_it_speaks_at_bounded_intervals(caplog: pytest.LogCaptureFixture) -> Non
     progress = ReadingProgress(100 * MEBIBYTE, lambda: now)
     with caplog.at_level(logging.INFO):
         for _ in range(100):
-            now += INTERVAL_S / 8
+            now += PROGRESS_INTERVAL_S / 8
             progress.add(MEBIBYTE)
     assert caplog.messages == [f"reading weights {n}/100 MiB" for n in range(8, 97, 8)]
 

@@ -13,9 +13,10 @@ from inference.compact.config.shape import read_shape
 from inference.compact.layers.decoder import Decoder
 from inference.compact.load.placement import choose_placement
 from inference.compact.load.weights import load_weights
+from inference.compact.native.build import InstructionSet, native_library
 from inference.compact.options import CompactOptions
 from inference.compact.run.eager import EagerModel
-from inference.compact.run.native import NativeDecoder, load_native
+from inference.compact.run.native import NativeDecoder
 from inference.compact.schedule.request import Request, Sequence
 from inference.compact.schedule.scheduler import Chunk
 from tests.inference.compact.tiny import job_of, save_model
@@ -31,14 +32,17 @@ def save_rounded(folder: Path, kind: str = "llama", **overrides: Any) -> Any:
     return oracle.bfloat16().float()
 
 
-def native_of(folder: Path, kv_blocks: int = 64, threads: int = 2) -> NativeDecoder:
-    """A loaded native decoder."""
+def native_of(
+    folder: Path, isa: InstructionSet | None = None, *, kv_blocks: int = 64, threads: int = 2
+) -> NativeDecoder:
+    """A loaded native decoder, by default for the CPU's best instruction set."""
     shape = read_shape(folder)
     options = CompactOptions(
         device="cpu", kernels="native", kv_blocks=kv_blocks, threads=threads, block_size=BLOCK
     )
     placement = choose_placement(shape, options)
-    return load_native(shape, load_weights(folder, shape, placement), placement)
+    weights = load_weights(folder, shape, placement)
+    return NativeDecoder(native_library(isa), shape, weights, placement)
 
 
 def eager_logits(folder: Path, tokens: list[int]) -> Tensor:

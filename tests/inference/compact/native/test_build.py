@@ -13,6 +13,7 @@ from inference.compact.native.build import NativeUnavailable
 
 make = build.native_library.__wrapped__
 pytestmark = pytest.mark.processes  # A compiler.
+AVX512 = "avx2 fma bmi2 avx512f avx512bw avx512dq avx512vl"
 TARGET = 'while [ "$1" != -o ]; do [ $# = 0 ] && exit; shift; done;'
 
 
@@ -159,3 +160,35 @@ def test_a_compiler_that_hangs(
     _compiler_that(tmp_path, monkeypatch, "exec sleep 60")
     with pytest.raises(NativeUnavailable, match="timed out"):
         make()
+
+
+@pytest.mark.parametrize(
+    ("flags", "names"),
+    [
+        ("sse2", ["generic"]),
+        ("avx2", ["generic"]),
+        ("avx2 fma bmi2", ["AVX2", "generic"]),
+        (AVX512, ["AVX-512", "AVX2", "generic"]),
+        (f"{AVX512} avx512_bf16", ["AVX512-BF16", "AVX-512", "AVX2", "generic"]),
+    ],
+)
+def test_the_best_instruction_set_of_the_cpu_comes_first(
+    flags: str, names: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "cpu_flags", lambda: frozenset(flags.split()))
+    assert [each.name for each in build.instruction_sets()] == names
+
+
+def test_each_instruction_set_has_a_build_with_flags_of_its_own(
+    folder: Path, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = tmp_path / "calls"
+    _compiler_that(tmp_path, monkeypatch, f'echo "$@" >> {calls}; {TARGET} cp {library} "$2"')
+    for isa in build.INSTRUCTION_SETS:
+        make(isa)
+    assert len(list(folder.glob("*.so"))) == len(build.INSTRUCTION_SETS)
+    built = [line for line in calls.read_text().splitlines() if "step.c" in line]
+    assert ["-mavx512bf16" in line for line in built] == [True, False, False, False]
+    assert ["-mavx512f" in line for line in built] == [True, True, False, False]
+    assert ["-mfma" in line for line in built] == [True, True, True, False]
+    assert not any("-march" in line for line in built)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import platform
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,7 @@ import pytest
 
 from inference.compact.config.shape import ModelShape, read_shape
 from inference.compact.load.placement import Placement, choose_placement
-from inference.compact.native.build import native_library
-from inference.compact.native.probe import reason_against
+from inference.compact.native.build import instruction_sets, native_library, reason_against
 from inference.compact.options import CompactOptions
 from inference.errors import ModelError
 from tests.inference.compact.shapes import SHAPES
@@ -26,9 +27,21 @@ def _choose(shape: ModelShape, **options: Any) -> Placement:
     return choose_placement(shape, CompactOptions(device="cpu", **options))
 
 
-def test_auto_takes_it_and_bfloat16_with_it() -> None:
-    placement = _choose(read_shape(SHIPPED))
+def test_auto_takes_it_and_bfloat16_with_it(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", logger="inference.compact"):
+        placement = _choose(read_shape(SHIPPED))
     assert (placement.kernels, placement.dtype) == ("native", "bfloat16")
+    assert f"steps are computed by native code for {instruction_sets()[0].name}" in caplog.text
+
+
+@pytest.mark.parametrize(("system", "machine"), [("darwin", "arm64"), ("linux", "riscv64")])
+def test_machines_that_it_is_not_written_for(
+    system: str, machine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "platform", system)
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    reason = reason_against(read_shape(SHIPPED), BLOCK)
+    assert reason == "it is written for Linux on x86_64 or aarch64"
 
 
 @pytest.mark.parametrize(

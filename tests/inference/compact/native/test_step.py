@@ -1,4 +1,6 @@
-"""The native step against `transformers` in float32, and against itself bit for bit."""
+"""The native step against `transformers` in float32, and against itself bit for bit: for every
+instruction set that this machine has.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from inference.compact.native.build import InstructionSet, instruction_sets
 from inference.compact.schedule.scheduler import Chunk
 from tests.inference.compact.native.model import (
     BLOCK,
@@ -42,6 +45,13 @@ ODD_CUTS = [
 ]
 
 
+@pytest.fixture(params=instruction_sets(), ids=lambda each: each.name)
+def isa(request: pytest.FixtureRequest) -> InstructionSet:
+    """Each instruction set that this machine has."""
+    found: InstructionSet = request.param
+    return found
+
+
 def _oracle_logits(oracle: Any, tokens: list[int]) -> torch.Tensor:
     with torch.inference_mode():
         logits: torch.Tensor = oracle(torch.tensor([tokens])).logits[0]
@@ -54,12 +64,12 @@ def _difference(found: torch.Tensor, expected: torch.Tensor) -> float:
 
 
 @pytest.mark.parametrize("name", NATIVE_SHAPES)
-def test_logits_of_every_shape(name: str, tmp_path: Path) -> None:
+def test_logits_of_every_shape(name: str, tmp_path: Path, isa: InstructionSet) -> None:
     kind, overrides = SHAPES[name]
     oracle = save_rounded(tmp_path, kind, **overrides)
     tokens = prompt_of(90)
     expected = _oracle_logits(oracle, tokens)
-    native = native_of(tmp_path)
+    native = native_of(tmp_path, isa)
     found = _difference(all_logits(native, tokens, [9, 4, 30], ODD_CUTS[0]), expected)
     assert found < TOLERANCE
     assert found < _difference(eager_logits(tmp_path, tokens), expected)
@@ -80,12 +90,12 @@ def test_logits_of_every_shape(name: str, tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_odd_sizes(sizes: dict[str, Any], tmp_path: Path) -> None:
+def test_odd_sizes(sizes: dict[str, Any], tmp_path: Path, isa: InstructionSet) -> None:
     # Smaller weights than elsewhere, since the wider of these models are chaos with those.
     oracle = save_rounded(tmp_path, initializer_range=0.1, **sizes)
     tokens = prompt_of(90)
     expected = _oracle_logits(oracle, tokens)
-    native = native_of(tmp_path)
+    native = native_of(tmp_path, isa)
     whole = all_logits(native, tokens, [9, 4, 30], ODD_CUTS[-1])
     assert _difference(whole, expected) < TOLERANCE
     assert _difference(whole, expected) < _difference(eager_logits(tmp_path, tokens), expected)
@@ -95,11 +105,13 @@ def test_odd_sizes(sizes: dict[str, Any], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen3-window", "llama-no-groups"])
-def test_a_row_does_not_depend_on_its_neighbours(name: str, tmp_path: Path) -> None:
+def test_a_row_does_not_depend_on_its_neighbours(
+    name: str, tmp_path: Path, isa: InstructionSet
+) -> None:
     kind, overrides = SHAPES[name]
     save_rounded(tmp_path, kind, **overrides)
     prompts = [prompt_of(length, seed=length) for length in (1, 5, 31, 32, 33, 64, 90, 111)]
-    native = native_of(tmp_path)
+    native = native_of(tmp_path, isa)
     alone = [all_logits(native, each, [60, 61, 62, 63], [len(each)]) for each in prompts]
     for seed in range(3):
         shuffled = random.Random(seed)
@@ -120,23 +132,23 @@ def test_a_row_does_not_depend_on_its_neighbours(name: str, tmp_path: Path) -> N
     native.close()
 
 
-def test_threads_change_nothing(tmp_path: Path) -> None:
+def test_threads_change_nothing(tmp_path: Path, isa: InstructionSet) -> None:
     save_rounded(tmp_path)
     tokens = prompt_of(200)
     found = []
     for threads in (1, 2, 3):
-        native = native_of(tmp_path, threads=threads)
+        native = native_of(tmp_path, isa, threads=threads)
         found.append(all_logits(native, tokens, list(range(7)), [150, 1, 49]))
         native.close()
     assert torch.equal(found[0], found[1])
     assert torch.equal(found[0], found[2])
 
 
-def test_blocks_of_the_same_step_can_be_shared(tmp_path: Path) -> None:
+def test_blocks_of_the_same_step_can_be_shared(tmp_path: Path, isa: InstructionSet) -> None:
     save_rounded(tmp_path)
     shared = prompt_of(64)
     tokens = shared + prompt_of(20, seed=1)
-    native = native_of(tmp_path)
+    native = native_of(tmp_path, isa)
     alone = all_logits(native, tokens, [10, 11, 12], [84])
     first, second = sequence_of(tokens, [0, 1, 2]), sequence_of(tokens, [0, 1, 3])
     found = native.forward([Chunk(first, 0, 84, 1), Chunk(second, 64, 20, 20)])
@@ -145,10 +157,12 @@ def test_blocks_of_the_same_step_can_be_shared(tmp_path: Path) -> None:
     native.close()
 
 
-def test_only_the_sampled_rows_come_back_in_the_order_of_the_chunks(tmp_path: Path) -> None:
+def test_only_the_sampled_rows_come_back_in_the_order_of_the_chunks(
+    tmp_path: Path, isa: InstructionSet
+) -> None:
     save_rounded(tmp_path)
     tokens = prompt_of(90)
-    native = native_of(tmp_path)
+    native = native_of(tmp_path, isa)
     alone = all_logits(native, tokens, [10, 11, 12], [90])
     drafted = sequence_of(tokens[:50], [1, 2])
     prefix = sequence_of(tokens, [3, 4, 5])
@@ -163,9 +177,9 @@ def test_only_the_sampled_rows_come_back_in_the_order_of_the_chunks(tmp_path: Pa
     native.close()
 
 
-def test_nothing_is_written_beyond_a_sequence_s_blocks(tmp_path: Path) -> None:
+def test_nothing_is_written_beyond_a_sequence_s_blocks(tmp_path: Path, isa: InstructionSet) -> None:
     save_rounded(tmp_path)
-    native = native_of(tmp_path, kv_blocks=8)
+    native = native_of(tmp_path, isa, kv_blocks=8)
     canary = 0x2A2A
     native.cache.fill_(canary)
     used = [2, 5]
@@ -179,11 +193,13 @@ def test_nothing_is_written_beyond_a_sequence_s_blocks(tmp_path: Path) -> None:
     native.close()
 
 
-def test_what_a_broken_request_left_behind_hurts_nobody(tmp_path: Path) -> None:
+def test_what_a_broken_request_left_behind_hurts_nobody(
+    tmp_path: Path, isa: InstructionSet
+) -> None:
     """The rest of a block may hold infinities of another sequence; they weigh nothing."""
     save_rounded(tmp_path)
     tokens = prompt_of(71)
-    native = native_of(tmp_path)
+    native = native_of(tmp_path, isa)
     clean = all_logits(native, tokens, [1, 2, 3], [71])
     native.cache.fill_(0x7FC0)
     assert torch.equal(all_logits(native, tokens, [1, 2, 3], [33, 1, 1, 35, 1]), clean)
@@ -191,7 +207,7 @@ def test_what_a_broken_request_left_behind_hurts_nobody(tmp_path: Path) -> None:
     native.close()
 
 
-def test_the_shipped_model() -> None:
+def test_the_shipped_model(isa: InstructionSet) -> None:
     """Greedy text of 400 tokens: the reference would have taken each of them, but for near ties."""
     generator = torch.Generator().manual_seed(0)
     prompt = torch.randint(6, 4096, (90,), generator=generator).tolist()
@@ -199,7 +215,7 @@ def test_the_shipped_model() -> None:
     tokens = prompt + tokens_of(harness.run(job_of(prompt, max_tokens=400))[1, 0])
     oracle = AutoModelForCausalLM.from_pretrained(SHIPPED, dtype=torch.float32)
     expected = _oracle_logits(oracle, tokens)
-    native = native_of(SHIPPED)
+    native = native_of(SHIPPED, isa)
     found = all_logits(native, tokens, list(range(20, 36)), [64, 100, 1, 1, 324])
     native.close()
     tolerance = TOLERANCE_SHIPPED * expected.abs().max()

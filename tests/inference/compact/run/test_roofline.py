@@ -46,7 +46,7 @@ def test_the_bytes_of_a_step_are_those_of_the_weights_that_it_multiplies_with(
     weights = load_weights(folder, shape, placement)
     read = [weights.head]
     for layer in weights.layers:
-        read += [layer.qkv, layer.out, layer.gate_up, layer.down]
+        read += [each.weight for each in (layer.qkv, layer.out, layer.gate_up, layer.down)]
     assert Work(shape, 4).weight_bytes == sum(each.numel() * 4 for each in read)
 
 

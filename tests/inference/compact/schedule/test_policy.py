@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
-from inference.compact.options import SPECULATE, CompactOptions
+from inference.compact.options import CHOICES, CompactOptions
 from inference.compact.schedule.request import Sequence
 from inference.contract.blocks import HASH_BYTES
 from inference.contract.frames import Job, Sampling
@@ -57,7 +57,7 @@ OPTIONS = st.builds(
     step_tokens=st.integers(4, 40),
     mixed_prefill_tokens=st.integers(1, 16),
     running_max=st.integers(1, 4),
-    speculate=st.sampled_from(SPECULATE),
+    speculate=st.sampled_from(CHOICES["speculate"]),
     drafts_max=st.integers(1, 5),
 )
 

@@ -10,7 +10,7 @@ import pytest
 
 from inference.contract.frames import Job, Output, Sampling
 from inference.engines.remote.engine import RemoteEngine
-from inference.engines.remote.options import RemoteOptions
+from inference.engines.remote.server import RemoteOptions
 from inference.errors import JobRefused
 from tests.inference.engines.sink import Sink
 from tests.support.fleet import new_request

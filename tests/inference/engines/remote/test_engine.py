@@ -11,7 +11,7 @@ import pytest
 from inference.contract.frames import Usage
 from inference.engines.remote import engine as remote
 from inference.engines.remote.engine import RemoteEngine
-from inference.engines.remote.options import FIRST_BYTE_TIMEOUT_S, RemoteOptions
+from inference.engines.remote.server import FIRST_BYTE_TIMEOUT_S, RemoteOptions
 from inference.errors import JobRefused, ModelError
 from tests.inference.engines.remote.rig import (
     KEY,

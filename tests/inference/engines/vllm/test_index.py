@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from inference.contract.blocks import chain_hashes, split_hashes
-from inference.engines.vllm.events import Event, Unfollowable, read_batch
-from inference.engines.vllm.index import BlockIndex
+from inference.engines.vllm.index import BlockIndex, Event, Unfollowable, read_batch
 
 SIZE = 4
 SALT = b"alice"

@@ -1,0 +1,8 @@
+/* AVX-512 with products of bf16. */
+#pragma once
+
+#include <immintrin.h>
+
+#define LANES 16
+#include "masked.h"
+#include "bf16_dot.h"

@@ -1,1 +1,0 @@
-"""Makes the shipped model: its text, its tokenizer, its weights. Never imported by a node."""
