@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
 
+from controlplane.gateway.ask import Ask
+from controlplane.gateway.refusal import Refusal
 from controlplane.kernel.price import TokenCounts
 from inference.contract.frames import Usage
 from inference.contract.parts import TokenLogprob, ToolCallDelta, Vectors
 
 TokenText = Callable[[int], tuple[str, bytes]]
 """Text and bytes of one token id, for logprobs."""
+UNSCORED = math.inf
+"""In place of the log probability of a prompt's first token, which follows nothing."""
 
 
 class Piece(msgspec.Struct, kw_only=True):
     """Thoughts, text and tool calls of one choice that may be shown now, in this order.
 
-    `finish` closes the choice.
+    `finish` closes the choice, `stop` is the stop string that ended it, if one did. `unseen`
+    characters of its first token are not in the text; `usage` is that so far, where it is told.
     """
 
     choice: int
@@ -27,13 +33,16 @@ class Piece(msgspec.Struct, kw_only=True):
     finish: str | None = None
     calls: list[ToolCallDelta] = []
     reasoning: str = ""
+    stop: str | None = None
+    unseen: int = 0
+    usage: Usage | None = None
 
     def join(self, later: Piece) -> None:
         self.reasoning += later.reasoning
         self.text += later.text
         self.logprobs += later.logprobs
         self.calls += later.calls
-        self.finish = later.finish
+        self.finish, self.stop = later.finish, later.stop
 
 
 class Charge(msgspec.Struct, frozen=True):
@@ -58,6 +67,23 @@ class Writer(Protocol):
 
     def body(self, pieces: list[Piece], charge: Charge) -> bytes:
         """The whole answer of a request that does not stream, one piece a choice."""
+
+    def failure(self, refusal: Refusal) -> bytes | None:
+        """What ends a stream that failed; None for the event of its dialect."""
+
+
+class WriterMaker(Protocol):
+    """Makes the writer of one answer; `prompt_tokens` is about as many where a text is sent on."""
+
+    def __call__(
+        self,
+        request: bytes,
+        ask: Ask,
+        *,
+        fingerprint: str,
+        token_text: TokenText,
+        prompt_tokens: int,
+    ) -> Writer: ...
 
 
 class VectorWriter(Protocol):

@@ -5,22 +5,13 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
+from controlplane.gateway import ports, ports_contents
 from controlplane.gateway.after.hygiene import HygieneWatch
 from controlplane.gateway.after.misses.teller import MissTeller
-from controlplane.gateway.call import REQUEST_DEADLINE_S
+from controlplane.gateway.call import REQUEST_DEADLINE_S, Call
 from controlplane.gateway.nodes.measured.retries import RetryBudget
 from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.places import Places
-from controlplane.gateway.ports import (
-    Claims,
-    Hygiene,
-    Keys,
-    Ledger,
-    Limiter,
-    Recorder,
-    Safety,
-    Standings,
-)
 from controlplane.gateway.s1_admission.body import bodies_budget
 from controlplane.gateway.s1_admission.helpers.offload import Offload
 from controlplane.gateway.s1_admission.hold import HOLD_GRACE_S
@@ -29,6 +20,10 @@ from controlplane.gateway.s4_route.queue.unmet import Unmet
 from controlplane.gateway.s4_route.saturation import WaitingRoom
 from controlplane.gateway.tasks.preflight_turns import Preflights
 
+MODERATIONS_MAX = 32
+FETCHES_MAX = 8
+UPLOADS_MAX = 8
+
 
 @dataclass(kw_only=True)
 class AppState:
@@ -36,17 +31,20 @@ class AppState:
 
     `trace_ratio` of the traces that begin here are recorded; None where traces are off. A request
     takes `request_deadline_s` at most, and its hold lasts `hold_grace_s` longer. With `node_header`
-    clients are told which node served them.
+    clients are told which node served them. Files of batches have at most `batch_file_bytes`.
     """
 
-    keys: Keys
-    limiter: Limiter
-    ledger: Ledger
-    claims: Claims
-    standings: Standings
-    recorder: Recorder
-    safety: Safety
-    waste: Hygiene
+    keys: ports.Keys
+    limiter: ports.Limiter
+    ledger: ports.Ledger
+    claims: ports.Claims
+    standings: ports.Standings
+    batches: ports_contents.Batches
+    recorder: ports.Recorder
+    safety: ports.Safety
+    waste: ports.Hygiene
+    fetch: ports_contents.FetchLink
+    contents: ports_contents.Contents
     fleet: Fleet
     region: str
     places: Places = field(default_factory=Places)
@@ -56,6 +54,8 @@ class AppState:
     node_header: bool = False
     request_deadline_s: int = REQUEST_DEADLINE_S
     hold_grace_s: int = HOLD_GRACE_S
+    batch_file_bytes: int = 200 << 20
+    batch_files_s: int = 30 * 86_400
 
     def __post_init__(self) -> None:
         self.retries = RetryBudget()
@@ -66,6 +66,11 @@ class AppState:
         self.hygiene = HygieneWatch(self.waste)
         self.routing = RoutingMemory()
         self.offload = Offload()
+        self.pictures, self.fetches = Offload(), Offload(FETCHES_MAX)
+        # Requests that run without their clients, by id, each with its organization.
+        self.background: dict[bytes, tuple[str, Call]] = {}
+        self.moderations = asyncio.Semaphore(MODERATIONS_MAX)
+        self.uploads = asyncio.Semaphore(UPLOADS_MAX)
         self.bodies = bodies_budget()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -79,3 +84,5 @@ class AppState:
     async def drain(self) -> None:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.offload.close()
+        self.pictures.close()
+        self.fetches.close()

@@ -1,8 +1,12 @@
-"""One request on its way: its identity, its clock and the time each layer took."""
+"""One request on its way: its identity, its clock, the time each layer took, and which trace it
+belongs to: its caller's, or one that begins here and has its id.
+"""
 
+import os
 from collections.abc import Callable
 
-from controlplane.gateway.round_trip import RoundTrip
+from controlplane.gateway.http.round_trip import RoundTrip
+from controlplane.kernel import tracing
 from controlplane.kernel.clock import MICROSECOND_NS, monotonic_ns, wall_us
 from controlplane.kernel.ids import new_request_id
 from controlplane.kernel.receipt import Queued
@@ -12,6 +16,8 @@ from controlplane.kernel.tracing import Trace
 REQUEST_DEADLINE_S = 600
 MS_PER_S = 1000
 _NONE_RUN = [0] * len(SPANS)
+PARENT, STATE = b"traceparent", b"tracestate"
+INFER = INDEX["s5_infer"]
 
 
 class ClientGone(Exception):
@@ -71,27 +77,15 @@ class Call:
     `gone` is set when the client closes the connection; `on_gone` is whatever must be told then,
     since the one who waits differs from stage to stage. `peer` is the address of the socket;
     `round_trip` is that of its connection; `queued` is None until it has waited for room; `trace`
-    is None where it belongs to none.
+    is None where it belongs to none. `thought_ns` is when the first thought came and `answer_ns`
+    when the first of an answer after it did, 0 where none has. `priority` is what engines are told.
     """
 
     __slots__ = (
-        "_named",
-        "arrived_ns",
-        "deadline_s",
-        "first_token_ns",
-        "gone",
-        "headers",
-        "inter_token_us",
-        "last_token_ns",
-        "on_gone",
-        "peer",
-        "queued",
-        "request",
-        "round_trip",
-        "spans",
-        "started_us",
-        "trace",
-    )
+        "_named", "answer_ns", "arrived_ns", "deadline_s", "first_token_ns", "gone", "headers",
+        "inter_token_us", "last_token_ns", "on_gone", "peer", "priority", "queued", "request",
+        "round_trip", "spans", "started_us", "thought_ns", "trace",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -108,8 +102,10 @@ class Call:
         self.peer = peer
         self.round_trip = round_trip or RoundTrip()
         self.deadline_s = REQUEST_DEADLINE_S
+        self.priority = 0
         self.first_token_ns = 0
         self.last_token_ns = 0
+        self.thought_ns = self.answer_ns = 0
         self.inter_token_us: list[int] = []
         self.gone = False
         self.on_gone: Callable[[], None] | None = None
@@ -148,6 +144,7 @@ class Call:
     def forget_tokens(self) -> None:
         """Another attempt begins: the times of tokens that were thrown away do not count."""
         self.first_token_ns = self.last_token_ns = 0
+        self.thought_ns = self.answer_ns = 0
         self.inter_token_us = []
 
     def client_left(self) -> None:
@@ -157,3 +154,33 @@ class Call:
         self.gone = True
         if self.on_gone is not None:
             self.on_gone()
+
+
+def trace_of(call: Call, ratio: float | None) -> tracing.Trace | None:
+    """`ratio` of the traces that begin here are recorded; None where traces are off.
+
+    A caller's decision is kept. Where traces are off a caller's trace goes on without us.
+    """
+    header = call.header(PARENT)
+    caller = tracing.read_parent(header) if header is not None else None
+    if caller is not None:
+        state = tracing.read_state(call.header(STATE))
+        if ratio is None:
+            return tracing.Trace(
+                caller.trace, caller.span, b"", caller.sampled, state, is_ours=False
+            )
+        span = os.urandom(tracing.SPAN_BYTES)
+        return tracing.Trace(caller.trace, span, caller.span, caller.sampled, state)
+    if ratio is None:
+        return None
+    sampled = tracing.begins_sampled(call.request, ratio)
+    return tracing.Trace(call.request, os.urandom(tracing.SPAN_BYTES), b"", sampled)
+
+
+def onward_headers(trace: tracing.Trace | None) -> tuple[str, str]:
+    """`traceparent` and `tracestate` for a server behind a node; empty without a trace."""
+    if trace is None:
+        return "", ""
+    # Where we record nothing the caller itself is the server's parent.
+    span = tracing.child_span(trace.span, INFER) if trace.is_ours else trace.span
+    return trace.header(span), trace.state

@@ -8,12 +8,12 @@ import logging
 
 from controlplane.gateway.after.misses.find import find_miss
 from controlplane.gateway.after.record import make_record
+from controlplane.gateway.after.said import keep_said
 from controlplane.gateway.after.waste import note_waste
 from controlplane.gateway.answer import Charge
-from controlplane.gateway.out import Out
 from controlplane.gateway.plan import PlannedStep
 from controlplane.gateway.ports import Hold, LedgerAway
-from controlplane.gateway.progress import Progress
+from controlplane.gateway.progress import Out, Progress
 from controlplane.gateway.refusal import Refusal
 from controlplane.gateway.s5_infer.helpers.confirmation import confirmed
 from controlplane.gateway.s7_bill.price import price_usage
@@ -56,7 +56,10 @@ async def end_refused(run: Progress, refusal: Refusal, out: Out) -> None:
     run.fail(refusal, started=out.started)
     if run.trail.admitted is None and run.claim is not None:
         await run.claim.end(charged=False)
-    out.refuse(refusal, run.trail)
+    if out.started and run.answer and (event := run.answer.failure(refusal)):
+        out.fail(event)
+    else:
+        out.refuse(refusal, run.trail)
     await resolve(run)
 
 
@@ -81,6 +84,8 @@ def leave(run: Progress, *, started: bool) -> None:
     if run.stream is not None:
         run.stream.cancel()
     run.release()
+    if run.trail.asked is not None:
+        run.trail.asked.close()
     if run.trail.admitted is not None and not run.settled:
         run.state.spawn(_resolve_cancelled(run, started=started))
     else:
@@ -101,7 +106,7 @@ def _record(run: Progress) -> None:
         return
     if admitted is not None and charge is not None:
         used = run.used_tokens(charge.usage)
-        run.state.limiter.correct(key, used - admitted.estimated_tokens)
+        run.state.limiter.correct(admitted.asked.key, used - admitted.estimated_tokens)
     if not run.delivered or run.trail.asked is None or run.trail.asked.ask.stream:
         # That of a whole answer was read as it left, a moment ago.
         run.call.round_trip.look()
@@ -111,3 +116,4 @@ def _record(run: Progress) -> None:
     if run.claim is not None and not run.claim.ended:
         charged = charge is not None and charge.amount_nano > 0
         run.state.spawn(run.claim.end(charged=charged))
+    keep_said(run, key)

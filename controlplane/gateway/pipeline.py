@@ -15,16 +15,15 @@ from functools import partial
 import msgspec
 
 from controlplane.gateway.app_state import AppState
-from controlplane.gateway.call import Call, ClientGone
+from controlplane.gateway.call import Call, ClientGone, trace_of
 from controlplane.gateway.degraded import overloaded, reason_of, with_steps
 from controlplane.gateway.ending import end_refused, leave, price, resolve, settle
-from controlplane.gateway.http.exchange import Exchange
+from controlplane.gateway.http.exchange import Incoming
+from controlplane.gateway.http.shape import ApiShape, Keeper
 from controlplane.gateway.nodes.measured.retries import pause_s
 from controlplane.gateway.nodes.stream import JobRejected, JobStream, NodeLost, SlowReader
-from controlplane.gateway.openai.shapes import ApiShape
-from controlplane.gateway.out import Out
 from controlplane.gateway.plan import PlannedStep
-from controlplane.gateway.progress import Progress, Trail
+from controlplane.gateway.progress import Out, Progress, Trail
 from controlplane.gateway.refusal import (
     UNAVAILABLE,
     Refusal,
@@ -34,14 +33,7 @@ from controlplane.gateway.refusal import (
     node_rejected,
     timed_out,
 )
-from controlplane.gateway.results import (
-    Admitted,
-    Asked,
-    Cluster,
-    Placement,
-    Prepared,
-    Prompt,
-)
+from controlplane.gateway.results import Admitted, Asked, Cluster, Placement, Prepared, Prompt
 from controlplane.gateway.s1_admission.admit import admit, read_ask
 from controlplane.gateway.s1_admission.arrival import note_arrival
 from controlplane.gateway.s1_admission.authenticate import authenticate, check_scopes
@@ -56,7 +48,6 @@ from controlplane.gateway.s5_infer.helpers.confirmation import stop
 from controlplane.gateway.s5_infer.remote_spans import note_remote_spans
 from controlplane.gateway.s6_finish.write import WRITE, write_out
 from controlplane.gateway.task import Answer, RequestTask
-from controlplane.gateway.tracing import trace_of
 from controlplane.kernel.clock import monotonic_s
 from controlplane.kernel.receipt import NodeAttempt, PassedStep
 from controlplane.kernel.spans import INDEX
@@ -76,12 +67,13 @@ MS_PER_S = 1000
 log = logging.getLogger(__name__)
 
 
-async def serve(call: Call, exchange: Exchange, shape: ApiShape, state: AppState, out: Out) -> None:
+async def serve(call: Call, exchange: Incoming, shape: ApiShape, state: AppState, out: Out) -> None:
     """Answer one request on `out`; every failure becomes an answer too."""
     call.trace = trace_of(call, state.trace_ratio)
     run = Progress(call, state, Trail())
+    kept = shape.keeping(run) if shape.keeping is not None else None
     try:
-        await _stages(run, exchange, shape, out)
+        await _stages(run, exchange, shape, out, kept)
         run.delivered = True
     except AnswerReplay as replay:
         out.replay(replay.kept, run.trail)
@@ -95,11 +87,17 @@ async def serve(call: Call, exchange: Exchange, shape: ApiShape, state: AppState
         run.fail(internal_error("internal_error", "Internal server error."), started=out.started)
         raise
     finally:
+        if kept is not None:
+            kept.left()
         leave(run, started=out.started)
 
 
-async def _stages(run: Progress, exchange: Exchange, shape: ApiShape, out: Out) -> None:
-    admitted, task = await _admit(run, exchange, shape)
+async def _stages(
+    run: Progress, exchange: Incoming, shape: ApiShape, out: Out, kept: Keeper | None
+) -> None:
+    admitted, task = await _admit(run, exchange, shape, kept)
+    if kept is not None:
+        await kept.admitted(out)
     step, answer = await _walk(run, admitted, task, out)
     if run.call.gone:
         raise ClientGone
@@ -107,6 +105,8 @@ async def _stages(run: Progress, exchange: Exchange, shape: ApiShape, out: Out) 
     charge = price(run, step)
     last = answer.last_bytes(charge)
     await settle(run, admitted.hold, charge, step)
+    if kept is not None:
+        last = await kept.completed(last)
     if run.claim is not None:
         run.claim.note(last)
         await run.claim.keep(stream=admitted.asked.ask.stream)
@@ -114,7 +114,7 @@ async def _stages(run: Progress, exchange: Exchange, shape: ApiShape, out: Out) 
 
 
 async def _admit(
-    run: Progress, exchange: Exchange, shape: ApiShape
+    run: Progress, exchange: Incoming, shape: ApiShape, kept: Keeper | None
 ) -> tuple[Admitted, RequestTask]:
     """Stage 1: who asks, for what, within which limits, and is there money for it."""
     call, state, trail = run.call, run.state, run.trail
@@ -122,7 +122,11 @@ async def _admit(
         note_arrival(call, state.trusted_proxies)
         key = trail.key = authenticate(call, state.keys)
         check_scopes(call, key, shape.endpoint, state.places)
-        asked = trail.asked = await read_ask(call, exchange, shape.parse, state, key=key)
+        if kept is None:
+            asked = await read_ask(call, exchange, shape.parse, state, key=key)
+        else:
+            asked = await kept.read(exchange, key)
+        trail.asked = asked
         trail.begin(asked.plan.steps[0])
         if asked.ticket is not None:
             run.claim = await take_claim(call, asked.ticket, state.claims)
@@ -150,6 +154,7 @@ async def _walk(
         try:
             cluster = run.trail.cluster = _balance(run, admitted.asked, step)
             prompt = run.trail.prompt = await _tokenize(run, task, step, cluster)
+            run.trail.asked = _told(admitted.asked, prompt.ignored)
             prepared = Prepared(step, cluster, prompt)
             return step, await _infer(run, admitted, task, prepared, out)
         except Refusal as refusal:
@@ -167,6 +172,14 @@ async def _walk(
     if lack is None:
         raise AssertionError("a plan without steps")
     raise with_steps(lack, run.trail.passed)
+
+
+def _told(asked: Asked, ignored: tuple[str, ...]) -> Asked:
+    """The request with what the step's model ignores, which its client is told."""
+    if not ignored:
+        return asked
+    ask = msgspec.structs.replace(asked.ask, ignored=(*asked.ask.ignored, *ignored))
+    return msgspec.structs.replace(asked, ask=ask)
 
 
 def _balance(run: Progress, asked: Asked, step: PlannedStep) -> Cluster:
@@ -263,7 +276,7 @@ async def _route(
     began = call.spans.clock()
     try:
         roomy = await find_room(call, admitted.asked, prepared, state, tried=tried)
-        sought = sought_of(admitted.asked.plan, prepared)
+        sought = sought_of(admitted.asked, prepared)
         return pick_node(call, sought, state.fleet, state.routing, nodes=roomy)
     finally:
         call.spans.add(S4, began)

@@ -15,25 +15,15 @@ from controlplane.gateway.refusal import (
     unknown_model,
 )
 from controlplane.gateway.snapshot import KeyRecord, ModelRecord, Snapshot
+from controlplane.kernel import rules
 from controlplane.kernel.receipt import PassedStep
-from controlplane.kernel.rules import (
-    DIRECT,
-    QUEUE_S_DEFAULT,
-    Facts,
-    RouteRule,
-    Step,
-    Target,
-    draw_of,
-    open_targets,
-    pick_target,
-)
 from inference.contract.frames import BYTES_PER_TOKEN
 
 NOT_ALLOWED = "model_not_allowed"
 # What a model of each task does, and where that is asked for.
 _DOES = {
     "embed": ("is an embedding model and does not generate text", "/v1/embeddings"),
-    "generate": ("is a generation model and does not create embeddings", "an embedding model"),
+    "generate": ("is a generation model and does not create {}", "an embedding model"),
 }
 
 
@@ -53,7 +43,7 @@ class PlannedStep(msgspec.Struct, frozen=True):
 class RoutePlan(msgspec.Struct, frozen=True):
     """The steps in their order, at least one; `unfit` were left out before any was tried."""
 
-    rule: RouteRule | None
+    rule: rules.RouteRule | None
     priority: int
     steps: tuple[PlannedStep, ...]
     unfit: tuple[PassedStep, ...] = ()
@@ -61,7 +51,7 @@ class RoutePlan(msgspec.Struct, frozen=True):
     @property
     def label(self) -> str:
         """Name and version of the rule; `direct` where the model was named itself."""
-        return DIRECT if self.rule is None else self.rule.label
+        return rules.DIRECT if self.rule is None else self.rule.label
 
 
 def make_plan(request: bytes, ask: Ask, key: KeyRecord, snapshot: Snapshot) -> RoutePlan:
@@ -76,17 +66,17 @@ def make_plan(request: bytes, ask: Ask, key: KeyRecord, snapshot: Snapshot) -> R
     if not snapshot.rules and snapshot.candidate is None:
         return _direct(ask, key, snapshot)
     facts = _facts(ask, key)
-    rule, draw = snapshot.book.rule_for(facts, draw_of(request))
+    rule, draw = snapshot.book.rule_for(facts, rules.draw_of(request))
     if rule is None:
         return _direct(ask, key, snapshot)
     steps: list[PlannedStep] = []
     unfit: list[PassedStep] = []
     for number, step in enumerate(rule.steps, start=1):
-        targets = open_targets(rule, step, facts, snapshot.model_names)
+        targets = rules.open_targets(rule, step, facts, snapshot.model_names)
         if not targets:
             unfit.append(_not_allowed(number, step))
             continue
-        target = pick_target(targets, draw)
+        target = rules.pick_target(targets, draw)
         try:
             steps.append(_planned(number, target, step.queue_s, ask, snapshot))
         except Refusal as refusal:
@@ -97,24 +87,24 @@ def make_plan(request: bytes, ask: Ask, key: KeyRecord, snapshot: Snapshot) -> R
     if not steps:
         closed = any(each.reason == NOT_ALLOWED for each in unfit)
         raise rule_not_allowed(ask.model) if closed else unknown_model(ask.model)
-    priority = key.priority if rule.priority is None else rule.priority
+    priority = key.priority if rule.priority is None or key.batch else rule.priority
     priced = tuple(_priced(step, key.project, priority) for step in steps)
     return RoutePlan(rule, priority, priced, tuple(unfit))
 
 
 def _direct(ask: Ask, key: KeyRecord, snapshot: Snapshot) -> RoutePlan:
     """The model that was named, and nothing after it."""
-    only = _planned(1, Target(model=ask.model), QUEUE_S_DEFAULT, ask, snapshot)
+    only = _planned(1, rules.Target(model=ask.model), rules.QUEUE_S_DEFAULT, ask, snapshot)
     return RoutePlan(None, key.priority, (_priced(only, key.project, key.priority),))
 
 
-def _not_allowed(number: int, step: Step) -> PassedStep:
+def _not_allowed(number: int, step: rules.Step) -> PassedStep:
     first = step.targets[0]
     return PassedStep(number, first.model, first.pool or "", NOT_ALLOWED)
 
 
-def _facts(ask: Ask, key: KeyRecord) -> Facts:
-    return Facts(
+def _facts(ask: Ask, key: KeyRecord) -> rules.Facts:
+    return rules.Facts(
         alias=ask.model,
         task=_task(ask),
         organization=key.organization,
@@ -127,16 +117,21 @@ def _facts(ask: Ask, key: KeyRecord) -> Facts:
 
 
 def _planned(
-    number: int, target: Target, queue_s: float, ask: Ask, snapshot: Snapshot
+    number: int, target: rules.Target, queue_s: float, ask: Ask, snapshot: Snapshot
 ) -> PlannedStep:
     """The step, if its model is in service and does what is asked; raises `Refusal`."""
     model = snapshot.models.get(target.model)
     if model is None:
         raise unknown_model(ask.model)
-    if model.task != _task(ask):
+    if model.task != _task(ask) and not ask.operation.endswith("tokenize"):
         does, other = _DOES[model.task]
-        message = f"'{ask.model}' {does}; use {other}."
+        made = "embeddings" if ask.operation == "embedding" else "scores"
+        message = f"'{ask.model}' {does.format(made)}; use {other}."
         raise bad_field("model", message, "model_task_mismatch")
+    if (shown := ask.pictures) and len(shown) > model.images_max:
+        field, most = shown[model.images_max].field, model.images_max
+        several = f"{model.name} takes at most {most} images in a request."
+        raise bad_field(field, several if most else "This model does not accept image parts.")
     return PlannedStep(number, model, target.pool or model.pool, queue_s, _output_bound(ask, model))
 
 
@@ -158,6 +153,8 @@ def _output_bound(ask: Ask, model: ModelRecord) -> int:
     if ask.output_tokens is None:
         return model.output_tokens_default
     if ask.output_tokens > model.output_tokens_max:
+        if ask.caps_output:
+            return model.output_tokens_max
         raise bad_field(
             ask.output_field,
             f"'{ask.output_field}' is {ask.output_tokens}; {model.name} generates at most"

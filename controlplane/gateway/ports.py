@@ -5,7 +5,7 @@ Ids of requests are 16 bytes; ids of organizations, projects, keys and budgets 3
 
 import asyncio
 from collections.abc import Awaitable, Collection, Mapping
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -23,7 +23,7 @@ class LedgerAway(Exception):
 
 
 class BudgetExceeded(Exception):
-    """A budget has no room; `scope` is key, project or organization."""
+    """A budget has no room; `scope` is its own, or `users` where no more end users can have one."""
 
     def __init__(self, scope: str, budget: str) -> None:
         super().__init__(f"the {scope}'s budget is too low for this request")
@@ -37,7 +37,10 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True):
     Without budgets it reserves nothing, yet a request can still be billed when its gateway dies.
 
     The price travels with the hold, so that it can be settled without the gateway that made it;
-    `others` are the prices of further models that may serve the request, by name.
+    `others` are the prices of further models that may serve the request, by name. `user` and
+    `labels` are whom its charge is for. `users` are the end user's own budget, one of `budgets`,
+    and the one that it is made from where it is not there yet. With `exactly`, some of the budgets
+    are of single models, and charged only where that model serves.
     """
 
     request: bytes
@@ -50,12 +53,23 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True):
     price: Price
     expires_s: int
     others: dict[str, Price] = {}
+    user: str = ""
+    labels: dict[str, str] = {}
+    users: tuple[str, str] | None = None
+    exactly: bool = False
+
+    @property
+    def carried(self) -> dict[str, Any]:
+        """`others`, and under the name that no model has whom the charge is for."""
+        if not self.user and not self.labels:
+            return self.others
+        return {**self.others, "": {"user": self.user, "labels": self.labels}}
 
 
 class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     """Resolve a hold. `amount_nano` 0 releases all of it.
 
-    `source` says whose count it is: gateway, node or estimate.
+    `source` says whose count it is: gateway, node or estimate. `exactly` is as in the hold.
     """
 
     request: bytes
@@ -69,12 +83,13 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     price: Price
     source: CountSource
+    exactly: bool = False
 
 
 Dimension = Literal["requests", "tokens", "requests-day", "concurrency"]
 """What is limited: per minute, per day, or under way at once."""
 
-LimitScope = Literal["key", "project", "organization"]
+LimitScope = Literal["key", "project", "organization", "user", "model"]
 
 
 class Room(msgspec.Struct, frozen=True):
@@ -234,6 +249,7 @@ class FinishedRequest(msgspec.Struct, frozen=True, kw_only=True):
     client_rtt_us: int = -1
     retries: int = 0
     trace: Trace | None = None
+    user: str = ""
 
 
 class Inspected(msgspec.Struct, frozen=True, kw_only=True):
@@ -257,6 +273,9 @@ class Keys(Protocol):
 
     def check(self, presented: str) -> KeyRecord:
         """Return the key's record; raises `refusal.Refusal` (401)."""
+
+    def recheck(self, key_id: str) -> KeyRecord | None:
+        """That of a key which was checked before, if there still is one; raises the same."""
 
     def snapshot(self) -> Snapshot:
         """The configuration in force."""

@@ -1,4 +1,6 @@
-"""What changes while a request runs, and how far it has come."""
+"""What changes while a request runs, how far it has come, and where its answer goes."""
+
+from typing import Protocol
 
 from controlplane.gateway.answer import Charge
 from controlplane.gateway.app_state import AppState
@@ -6,6 +8,7 @@ from controlplane.gateway.call import Call
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.stream import JobStream
 from controlplane.gateway.plan import PlannedStep
+from controlplane.gateway.ports import ReplayedAnswer
 from controlplane.gateway.refusal import Refusal
 from controlplane.gateway.results import Admitted, Asked, Cluster, Placement, Prompt
 from controlplane.gateway.s1_admission.claim import HeldClaim
@@ -97,3 +100,36 @@ class Progress:
         if self.call.gone and self.stream is not None and prompt and not usage.prompt_tokens:
             given = prompt.size
         return max(given, usage.prompt_tokens - usage.cached_tokens) + usage.completion_tokens
+
+
+class Out(Protocol):
+    """One HTTP response; what it is given is on its way at once."""
+
+    @property
+    def started(self) -> bool:
+        """Whether anything has reached the client."""
+
+    @property
+    def paused(self) -> bool:
+        """Whether the client has to read, until `drained`, before more events are sent."""
+
+    async def drained(self) -> None:
+        """Wait until the client has read enough; raises ConnectionError where it does not."""
+
+    def detach(self) -> None:
+        """Send nothing more, as though nothing had been sent: whoever asked has an answer."""
+
+    def refuse(self, refusal: Refusal, trail: Trail) -> None:
+        """Answer with an error; as an event, without end mark, where a stream has begun."""
+
+    def fail(self, event: bytes) -> None:
+        """End a stream that has begun with the event of its failure."""
+
+    def event(self, data: bytes, trail: Trail) -> None:
+        """Send events; the first call sends status and headers before them."""
+
+    def replay(self, kept: ReplayedAnswer, trail: Trail) -> None:
+        """Send an answer that was given before, whole."""
+
+    def end(self, data: bytes, trail: Trail) -> None:
+        """Send the last bytes: the end of a stream, or the whole body."""

@@ -88,9 +88,9 @@ def ip_not_allowed(caller: str) -> Refusal:
     return Refusal(403, "ip_not_allowed", message, kind=DENIED, headers=NO_RETRY)
 
 
-def over_budget(message: str) -> Refusal:
+def over_budget(message: str, code: str = "insufficient_quota") -> Refusal:
     """429 that no retry will cure."""
-    return Refusal(429, "insufficient_quota", message, kind="insufficient_quota", headers=NO_RETRY)
+    return Refusal(429, code, message, kind="insufficient_quota", headers=NO_RETRY)
 
 
 def unavailable(code: str, message: str, *, retry_after_s: int) -> Refusal:

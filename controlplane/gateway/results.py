@@ -8,14 +8,18 @@ from controlplane.gateway.nodes.models import ServedModel
 from controlplane.gateway.plan import PlannedStep, RoutePlan
 from controlplane.gateway.ports import Allowance, Hold, IdempotencyTicket
 from controlplane.gateway.snapshot import KeyRecord, ProjectRecord, Snapshot
+from controlplane.kernel.bytes_budget import Portion
 from controlplane.kernel.receipt import Receipt
 from inference.contract.frames import BYTES_PER_TOKEN
+from inference.contract.parts import ShownPicture
 
 
 class Asked(msgspec.Struct, frozen=True):
     """A checked request of a known caller, not yet counted or paid for.
 
-    `ticket` is there where it came with an `Idempotency-Key`.
+    `ticket` is there where it came with an `Idempotency-Key`, `path` and `body` where its project
+    keeps what was said. `portion` is what these and its pictures take of the memory for bodies,
+    until it has ended.
     """
 
     key: KeyRecord
@@ -23,10 +27,18 @@ class Asked(msgspec.Struct, frozen=True):
     ask: Ask
     plan: RoutePlan
     ticket: IdempotencyTicket | None = None
+    portion: Portion | None = None
+    path: str = ""
+    body: bytes = b""
 
     @property
     def project(self) -> ProjectRecord:
         return self.snapshot.projects[self.key.project]
+
+    def close(self) -> None:
+        """Its body and pictures are needed no more."""
+        if self.portion is not None:
+            self.portion.free()
 
 
 class Admitted(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +64,10 @@ class Cluster(msgspec.Struct, frozen=True):
 class Prompt(msgspec.Struct, frozen=True):
     """Stage 3: token ids, their block hashes by block size, and the output bound that fits.
 
-    `text` is what an engine that takes only text gets instead of tokens.
+    `text` is what an engine that takes only text gets instead of tokens. Where there are several
+    prompts, `lengths` are theirs, as in a `Job`. `ignored` are paths
+    of fields that the model's chat template does not read. A prompt with `pictures` has no hashes:
+    token ids do not say what is in them.
     """
 
     tokens: list[int]
@@ -60,11 +75,15 @@ class Prompt(msgspec.Struct, frozen=True):
     output_tokens: int
     salt: bytes
     text: bytes = b""
+    lengths: list[int] = []
+    ignored: tuple[str, ...] = ()
+    pictures: tuple[ShownPicture, ...] = ()
 
     @property
     def size(self) -> int:
         """Its tokens; of a text, about as many."""
-        return len(self.tokens) or len(self.text) // BYTES_PER_TOKEN
+        seen = sum(each.tokens for each in self.pictures) if self.pictures else 0
+        return len(self.tokens) or len(self.text) // BYTES_PER_TOKEN + seen
 
 
 class Prepared(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ from controlplane.kernel.objectives.counting import WatchedObjective
 from controlplane.kernel.price import PERMILLE, Price, PriceTerms
 from controlplane.kernel.prompts import PromptBody
 from controlplane.kernel.rules import PRIORITY_NORMAL, CanaryRules, RouteRule, RuleBook
+from inference.contract.parts import PICTURE_MARK_TOKENS
 
 SafetyMode = Literal["off", "flag", "block"]
 
@@ -16,13 +17,16 @@ SafetyMode = Literal["off", "flag", "block"]
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """What a key, project or organization may ask for; None where there is no limit.
 
-    `concurrency` is how many requests may be under way at once.
+    `concurrency` is how many requests may be under way at once. `per_user` is what each end user
+    may ask for besides, `models` what may be asked of single models.
     """
 
     requests_per_min: int | None = None
     tokens_per_min: int | None = None
     requests_per_day: int | None = None
     concurrency: int | None = None
+    per_user: "Limits | None" = None
+    models: "dict[str, Limits]" = {}
 
 
 NO_LIMITS = Limits()
@@ -33,7 +37,9 @@ class KeyRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Ids are 32 hex characters; `limits_id` names its counters, which a rotated key shares with the
     one before. Without `endpoints` it opens all, without `networks` to callers from anywhere. Rules
-    may ask for `tags`; `priority` is one of the kernel's.
+    may ask for `tags`; `priority` is one of the kernel's. `counted` are the model and the end user
+    of one request, which limits of either count by. For the lines of a `batch` the priority is the
+    lowest, whatever rules say.
     """
 
     key_id: str
@@ -52,27 +58,45 @@ class KeyRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     networks: tuple[str, ...] = ()
     tags: frozenset[str] = frozenset()
     priority: int = PRIORITY_NORMAL
+    counted: tuple[str, str] | None = None
+    batch: bool = False
 
 
 class ProjectRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What a project decides about its requests. `salt` separates prefix caches of tenants.
 
     Its limits are shared by all its keys. `weight` is its share of full nodes; `content` allows
-    keeping and showing what its prompts say.
+    explaining cache misses by what its prompts say; `strict` refuses fields that no API has. Its
+    requests are counted by their `labels` of these names. `model_budgets` are those of single
+    models, `users_budget` is what each end user gets, by their ids. What was said is kept for
+    `keeps_days` (0: not at all), sealed with `content_key`, itself wrapped.
     """
 
     id: str
     organization: str
     safety: SafetyMode
-    salt: bytes
+    # The database tells a project without it, whose secret it never sees.
+    salt: bytes = b""
     limits: Limits = NO_LIMITS
     weight: int = 1
     content: bool = False
+    strict: bool = False
+    labels: tuple[str, ...] = ()
+    model_budgets: dict[str, str] = {}
+    users_budget: str = ""
+    keeps_days: int = 0
+    content_key: str = ""
+
+    def kept(self, sent: dict[str, str]) -> dict[str, str]:
+        """Of the labels of a request those that its charge is counted by."""
+        return {name: sent[name] for name in self.labels if name in sent} if sent else sent
 
 
 class ModelRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One served model: bounds on output length and the price in force.
 
+    A request may have `images_max` images, 0 of a model that does not see. One is made to fit
+    `image_tokens_max` squares of `image_patch` pixels a side, each of which is a token.
     `digests` are the approved tokenizers and templates; None allows any. `price` is for everybody
     at normal priority; `overrides` are what single projects, by hex id, agreed on instead.
     """
@@ -90,6 +114,13 @@ class ModelRecord(msgspec.Struct, frozen=True, kw_only=True):
     batch_permille: int = PERMILLE
     priority_permille: int = PERMILLE
     overrides: dict[str, PriceTerms] = {}
+    images_max: int = 0
+    image_tokens_max: int = 0
+    image_patch: int = 1
+
+    def seen_tokens(self, pictures: int) -> int:
+        """Most tokens that so many pictures can become."""
+        return pictures * (self.image_tokens_max + PICTURE_MARK_TOKENS)
 
     def price_for(self, project: str, priority: int) -> Price:
         """What a project's request of a priority pays from now on, whatever changes later."""

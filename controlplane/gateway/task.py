@@ -2,9 +2,10 @@
 
 from typing import Protocol
 
-from controlplane.gateway.answer import Charge
+from controlplane.gateway.answer import Charge, Piece
 from controlplane.gateway.nodes.stream import JobStream
 from controlplane.gateway.plan import PlannedStep
+from controlplane.gateway.refusal import Refusal
 from controlplane.gateway.results import Cluster, Placement, Prepared, Prompt
 from controlplane.gateway.snapshot import ModelRecord
 from inference.contract.frames import Output, Usage
@@ -24,6 +25,10 @@ class Answer(Protocol):
     @property
     def verdict(self) -> str:
         """What the safety layer found; empty where nothing was."""
+
+    @property
+    def told(self) -> list[Piece]:
+        """What its client was given, where its project keeps that."""
 
     def dispatch(self, placement: Placement) -> JobStream:
         """Hand the job to a node; raises `NodeChanged`."""
@@ -49,6 +54,9 @@ class Answer(Protocol):
 
     def last_bytes(self, charge: Charge) -> bytes:
         """The end of a stream, or the whole body."""
+
+    def failure(self, refusal: Refusal) -> bytes | None:
+        """What ends a stream that failed, where its shape has more than an error event."""
 
 
 class RequestTask(Protocol):

@@ -15,5 +15,4 @@ wall_s = time.time
 
 
 def wall_us() -> int:
-    """Unix time in microseconds."""
     return time.time_ns() // MICROSECOND_NS

@@ -60,7 +60,6 @@ class Histogram:
         return self.zeros + sum(self.buckets.values())
 
     def record(self, value: int) -> None:
-        """Add one value; zero and below land in the zero bucket."""
         if value <= 0:
             self.zeros += 1
             return

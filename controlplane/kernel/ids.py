@@ -13,8 +13,8 @@ from msgspec import Meta
 
 ID_BYTES = 16
 REQUEST = "req"
-# What answers in OpenAI's format put before the digits of a request's id.
-_OPENAI = ("chatcmpl", "cmpl")
+# What answers put before the digits of a request's id.
+_ANSWERS = ("chatcmpl", "cmpl", "msg", "resp")
 _HEX = "[0-9a-fA-F]"
 DIGITS = f"{_HEX}{{8}}(?:-?{_HEX}{{4}}){{3}}-?{_HEX}{{12}}"
 _TEXT = re.compile(f"(?:([a-z]+)[_-])?({DIGITS})")
@@ -73,6 +73,7 @@ PaymentId = Annotated[str, kind("payment")]
 PaymentOrderId = Annotated[str, kind("order")]
 ReconciliationId = Annotated[str, kind("reconciliation")]
 ExportId = Annotated[str, kind("export")]
+BatchId = Annotated[str, kind("batch")]
 PriceVersionId = Annotated[str, kind("price")]
 PurchasePriceId = Annotated[str, kind("purchase")]
 ObjectiveId = Annotated[str, kind("objective")]
@@ -123,7 +124,7 @@ def uuid_of(text: str, prefix: str = "") -> UUID:
     Raises ValueError, also for an id of another kind.
     """
     found = _TEXT.fullmatch(text)
-    known = (None, prefix, *(_OPENAI if prefix == REQUEST else ()))
+    known = (None, prefix, *(_ANSWERS if prefix == REQUEST else ()))
     if found is None or (prefix and found[1] not in known):
         raise ValueError(f"Must be an id: {prefix or 'a prefix'}_ and 32 hex digits.")
     return UUID(found[2])

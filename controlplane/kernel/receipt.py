@@ -103,8 +103,11 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `rule` to `candidates` are what routing knew and did, the cheapest candidates first; `steps`
     those of its rule with what came of each, `attempts` the nodes that did not finish it. `usage`
-    names the source of its token counts where that is not the gateway. `limit` refused it, `lack`
-    is what the fleet lacked. `before` is what its client did before the call, as it says.
+    names the source of its token counts where that is not the gateway. `images` were in its
+    prompt, which then has no block hashes. `limit` refused it, `lack` is what the fleet lacked.
+    `ignored` are fields of the request that changed nothing, `labels` those of its `metadata` that
+    its project keeps. `before` is what its client did before the call, as it says. Where a model
+    thought, `first_thought_us` and `first_answer_us` count from its arrival.
     """
 
     asked: str = ""
@@ -122,10 +125,15 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     queue: Queued | None = None
     usage: str = ""
     reasoning_tokens: int = 0
+    images: int = 0
+    first_thought_us: int = 0
+    first_answer_us: int = 0
     miss: Miss | None = None
     limit: ReachedLimit | None = None
     lack: str = ""
     trace: str = ""
+    ignored: tuple[str, ...] = ()
+    labels: dict[str, str] = {}
     line: NetworkLine | None = None
     before: tuple[Before, ...] = ()
 

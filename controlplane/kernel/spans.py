@@ -26,7 +26,6 @@ class Span(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Dotted path, the stage alone when the row is a stage."""
         return f"{self.stage}.{self.layer}" if self.layer else self.stage
 
 

@@ -11,12 +11,12 @@ from django.conf import settings
 
 from controlplane.bridge.fleet.store import FleetStore
 from controlplane.core.audit.entries import OPERATOR
-from controlplane.fleet.lives import node_drain
 from controlplane.fleet.models import Node
 from controlplane.fleet.services import (
     CreatedCredential,
     node_credential_create,
     node_credential_revoke,
+    node_drain,
 )
 from controlplane.gateway.ports import FleetPort, LedgerAway, NodeIdentity, Orders
 from controlplane.kernel.keys.format import NODE_PREFIX, new_credential, parse_credential

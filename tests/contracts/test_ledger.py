@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from controlplane.bridge.money.ledger import PostgresLedger
-from controlplane.gateway.ports import BudgetExceeded, Ledger, LedgerAway
+from controlplane.gateway.ports import BudgetExceeded, Hold, Ledger, LedgerAway
 from controlplane.kernel.ids import new_request_id
 from inference.contract.frames import Report, Timing, Usage
 from tests.support.memory_ledger import Line, MemoryBudget, MemoryLedger
@@ -21,6 +21,7 @@ from tests.support.money import (
     ORG_A,
     PROJECT_A,
     add_budget,
+    add_part,
     budget_row,
     dsn,
     lines,
@@ -30,6 +31,7 @@ from tests.support.money import (
 )
 from tests.support.waiting import until
 
+TEMPLATE, USER, OTHER_USER = (uuid.UUID(int=number) for number in (0xA7, 0xA8, 0xA9))
 TIMING = Timing(queue_us=1, prefill_us=1, decode_us=1, held_us=3)
 
 
@@ -40,6 +42,9 @@ class Books(Protocol):
     def ledger(self) -> Ledger: ...
 
     def add(self, budget: uuid.UUID, lim: int, *, scope: str) -> None: ...
+
+    def add_part(self, budget: uuid.UUID, lim: int, *, scope: str, model: str = "") -> None:
+        """A budget of a model, or of every end user, of project A."""
 
     def budget(self, budget: uuid.UUID) -> tuple[int, int]:
         """(posted, held)."""
@@ -58,6 +63,9 @@ class RealBooks:
 
     def add(self, budget: uuid.UUID, lim: int, *, scope: str) -> None:
         add_budget(budget, lim, scope=scope)
+
+    def add_part(self, budget: uuid.UUID, lim: int, *, scope: str, model: str = "") -> None:
+        add_part(budget, lim, scope=scope, model=model)
 
     def budget(self, budget: uuid.UUID) -> tuple[int, int]:
         return budget_row(budget)[:2]
@@ -78,6 +86,9 @@ class MemoryBooks:
 
     def add(self, budget: uuid.UUID, lim: int, *, scope: str) -> None:
         self._memory.budgets[budget.hex] = MemoryBudget(lim, scope)
+
+    def add_part(self, budget: uuid.UUID, lim: int, *, scope: str, model: str = "") -> None:
+        self._memory.budgets[budget.hex] = MemoryBudget(lim, scope, model=model)
 
     def budget(self, budget: uuid.UUID) -> tuple[int, int]:
         found = self._memory.budgets[budget.hex]
@@ -301,3 +312,40 @@ async def test_a_report_of_nothing_known_is_answered(books: Books) -> None:
     unknown = report(new_request_id())
     assert await books.ledger.settle_report(unknown)
     assert books.lines(unknown.request) == []
+
+
+async def test_an_end_user_gets_a_budget_with_the_first_hold(books: Books) -> None:
+    books.add_part(TEMPLATE, 10, scope="users")
+    books.add(ORG_A, 1_000, scope="organization")
+
+    def hold_of(user: uuid.UUID) -> Hold:
+        hold = make_hold(6, user, ORG_A)
+        return msgspec.structs.replace(hold, users=(user.hex, TEMPLATE.hex))
+
+    first = hold_of(USER)
+    outcomes = await asyncio.gather(
+        *map(books.ledger.hold, (first, hold_of(USER), hold_of(OTHER_USER))), return_exceptions=True
+    )
+    refused = [outcome for outcome in outcomes if isinstance(outcome, BudgetExceeded)]
+    assert [(one.scope, one.budget) for one in refused] == [("user", USER.hex)]
+    assert [books.budget(one) for one in (USER, OTHER_USER, ORG_A)] == [(0, 6), (0, 6), (0, 12)]
+    await books.ledger.settle(settlement_of(first, 4))
+    await books.ledger.hold(hold_of(USER))
+    assert books.budget(USER) == (4, 6)
+
+
+@pytest.mark.parametrize("served", ["sluice-5m", "other"])
+async def test_of_the_budgets_of_models_the_one_that_served_is_charged(
+    books: Books, served: str
+) -> None:
+    books.add_part(USER, 100, scope="model", model="sluice-5m")
+    books.add_part(OTHER_USER, 100, scope="model", model="other")
+    books.add(ORG_A, 1_000, scope="organization")
+    hold = make_hold(60, USER, OTHER_USER, ORG_A)
+    hold = msgspec.structs.replace(hold, others={"other": hold.price}, exactly=True)
+    await books.ledger.hold(hold)
+    assert books.budget(USER) == books.budget(OTHER_USER) == (0, 60)
+    charge = settlement_of(hold, 20)
+    await books.ledger.settle(msgspec.structs.replace(charge, model=served, exactly=True))
+    charged = {"sluice-5m": (USER, OTHER_USER), "other": (OTHER_USER, USER)}[served]
+    assert [books.budget(one) for one in (*charged, ORG_A)] == [(20, 0), (0, 0), (20, 0)]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 from django.conf import settings
 
 from controlplane.bridge.limits import redis_link
 from controlplane.bridge.limits.limiter import RedisLimiter
 from controlplane.gateway.ports import Limiter
-from controlplane.gateway.snapshot import EMPTY
+from controlplane.gateway.snapshot import EMPTY, KeyRecord, Limits
 from tests.support.ports import MemoryLimiter
 from tests.support.racer import gateways_of, limited_key
 
@@ -106,3 +107,19 @@ async def test_keys_are_counted_apart(limiter: Limiter) -> None:
     for name in (1, 2):
         assert (await limiter.take(limited_key(a_day=1, name=name), 1)).allowed
     assert not (await limiter.take(limited_key(a_day=1, name=1), 1)).allowed
+
+
+async def test_end_users_and_models_are_counted_apart(limiter: Limiter) -> None:
+    once = Limits(requests_per_day=1)
+    limits = Limits(requests_per_day=5, per_user=once, models={"small": once})
+    key = msgspec.structs.replace(limited_key(), limits=limits)
+
+    def asks(model: str, user: str) -> KeyRecord:
+        return msgspec.structs.replace(key, counted=(model, user))
+
+    asked = [("big", "ann"), ("big", "ann"), ("big", "bob"), ("small", ""), ("small", "eve")]
+    answers = [await limiter.take(asks(*each), 1) for each in asked]
+    scopes = [each.refused_by and each.refused_by.scope for each in answers]
+    assert scopes == [None, "user", None, None, "model"]
+    (room,) = await limiter.look(key)
+    assert (room.scope, room.remaining) == ("key", 2)

@@ -131,6 +131,28 @@ async def test_p3_a_client_that_leaves_is_billed_for_what_was_embedded(bare: Emb
     assert bare.under_test.recorder.records[0].status == 499
 
 
+@pytest.mark.parametrize("leaves", [True, False])
+async def test_scores_that_never_come_leave_nothing_open(bare: Embedding, leaves: bool) -> None:
+    body = {"model": ENCODER, "query": "a", "documents": ["b", "c"]}
+    async with hand_encoder(bare) as node:
+        asking = asyncio.create_task(bare.client.post("/v1/rerank", json=body))
+        job = await node.job()
+        await node.send(make_step(answer_of(job, [0], finish=None)))
+        await until(lambda: bare.under_test.fleet.reports.live_calls == 1)
+        if leaves:
+            asking.cancel()
+            await until(lambda: node.cancelled == [job.request])
+            usage = Usage(prompt_tokens=3, cached_tokens=0, completion_tokens=0)
+            ended = answer_of(job, [], finish="cancelled", vectors=None, usage=usage)
+            await node.send(make_step(ended))
+        else:
+            await node.socket.close()
+            assert (await asking).status_code == 503
+        await bare.under_test.at_rest()
+    (record,) = bare.under_test.recorder.records
+    assert record.status == (499 if leaves else 503)
+
+
 WRONG: dict[str, dict[str, Any]] = {
     "short data": {"vectors": Vectors(places=[0, 1], data=b"\0" * HIDDEN)},
     "not finite": {

@@ -14,7 +14,8 @@ from controlplane.gateway.s4_route.queue import room
 from controlplane.kernel.clock import monotonic_s
 from controlplane.kernel.price import TokenCounts
 from inference.contract.codec import encode
-from inference.contract.frames import FRAME_BYTES_MAX, Draining
+from inference.contract.drain import Draining
+from inference.contract.frames import FRAME_BYTES_MAX
 from tests.support.faults import only_settlement, open_jobs
 from tests.support.fleet import MODEL
 from tests.support.nodes import hand_node, hello_of, let_in, named_node

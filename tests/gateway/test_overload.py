@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from controlplane.gateway import plan
 from controlplane.gateway.s4_route.queue import waiting as waiting_requests
+from controlplane.kernel import rules
 from tests.support.faults import STREAM, only_settlement, open_jobs, raw_post
 from tests.support.fleet import MODEL
 from tests.support.gateway import GatewayUnderTest
@@ -65,7 +65,7 @@ async def test_full_room_sheds_at_once(bare: Serving, monkeypatch: pytest.Monkey
 
 
 async def test_wait_is_bounded(bare: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "QUEUE_S_DEFAULT", 0.2)
+    monkeypatch.setattr(rules, "QUEUE_S_DEFAULT", 0.2)
     async with hand_node(bare.under_test, bare.model, credits=1) as node:
         running = asyncio.create_task(bare.chat(max_tokens=1))
         job = await node.job()

@@ -50,7 +50,7 @@ async def whole(compiler: GrammarCompiler, text: str, **changes: Any) -> bool:
     """Whether an answer may be this text and nothing more."""
     wanted: dict[str, Any] = {"must_call": False, "many": True, **changes}
     source = calls_grammar(FUNCTIONS, **wanted)
-    mask = (await compiler.compile(Grammar(kind="lark", source=source), tenant=b"")).mask()
+    mask = (await compiler.compile(Grammar(kind="lark", source=source), tenant=b""))()
     return all(mask.accept(token) for token in [*TOKENIZER.encode(text).ids, EOS])
 
 

@@ -51,7 +51,7 @@ def test_an_id_is_read_in_every_form_of_its_kind() -> None:
     one = uuid4()
     for text in (f"key_{one.hex}", one.hex, one.hex.upper(), str(one)):
         assert uuid_of(text, "key") == uuid_of(text) == one
-    for text in (f"req_{one.hex}", f"chatcmpl-{one.hex}", f"cmpl-{one.hex}"):
+    for text in (f"req_{one.hex}", f"chatcmpl-{one.hex}", f"cmpl-{one.hex}", f"msg_{one.hex}"):
         assert uuid_of(text, "req") == one
 
 

@@ -33,7 +33,9 @@ class HygieneWatch:
         self._seen: OrderedDict[bytes, float] = OrderedDict()
 
     def takes(self, key: str, ask: Ask) -> bool:
-        """Whether this request is looked at; counts it if so."""
+        """Whether this request is looked at; counts it if so. Pictures take too long to read."""
+        if ask.pictures:
+            return False
         now_s = monotonic_s()
         filled = self._room + (now_s - self._filled_at_s) * CHECKS_PER_S
         self._room, self._filled_at_s = min(CHECKS_AT_ONCE, filled), now_s
@@ -53,7 +55,7 @@ class HygieneWatch:
         return before_s is not None and now_s - before_s < RETRY_S
 
     def has_come(self, key: str, ask: Ask) -> bool:
-        before_s = self._seen.get(_digest(key, ask))
+        before_s = None if ask.pictures else self._seen.get(_digest(key, ask))
         return before_s is not None and monotonic_s() - before_s < RETRY_S
 
 

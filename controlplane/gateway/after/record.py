@@ -8,17 +8,9 @@ from controlplane.gateway.ports import FinishedRequest
 from controlplane.gateway.progress import NOTHING, Progress, Trail
 from controlplane.gateway.results import Placement
 from controlplane.gateway.snapshot import KeyRecord
+from controlplane.kernel import receipt
 from controlplane.kernel.clock import MICROSECOND_NS
 from controlplane.kernel.keys.scopes import caller_within
-from controlplane.kernel.receipt import (
-    NONE,
-    SERVED,
-    Miss,
-    NetworkLine,
-    PassedStep,
-    Receipt,
-    write_receipt,
-)
 from controlplane.kernel.rules import DIRECT
 from controlplane.kernel.servertiming import read_server_timing
 from controlplane.kernel.statuses import CLIENT_LEFT
@@ -29,10 +21,14 @@ OK = 200
 ABSENT_US = -1
 # Whose line the round-trip time is of.
 CLIENT, PROXY = "client", "proxy"
-USAGE_WORDS = {"engine": "reported by the engine", "estimate": "estimated"}
+USAGE_WORDS = {
+    "engine": "reported by the engine",
+    "engine_part": "reported by the engine, reasoning tokens estimated",
+    "estimate": "estimated",
+}
 
 
-def make_record(run: Progress, key: KeyRecord, miss: Miss | None) -> FinishedRequest:
+def make_record(run: Progress, key: KeyRecord, miss: receipt.Miss | None) -> FinishedRequest:
     """Everything but the key may be missing, as it is for a refusal."""
     call, trail, charge, answer = run.call, run.trail, run.charge, run.answer
     asked, step, placement = trail.asked, trail.step, trail.placement
@@ -66,11 +62,12 @@ def make_record(run: Progress, key: KeyRecord, miss: Miss | None) -> FinishedReq
         inter_token_us=call.inter_token_us,
         cost_nano=charge.amount_nano if charge else 0,
         spans=call.spans.to_bytes(),
-        receipt=write_receipt(_receipt(run, usage, miss)),
+        receipt=receipt.write_receipt(_receipt(run, usage, miss)),
         safety=answer.verdict if answer else "",
         client_rtt_us=ABSENT_US if _is_proxied(run) else call.round_trip.us,
         retries=len(trail.attempts),
         trace=call.trace if call.trace and call.trace.is_recorded else None,
+        user=asked.ask.user if asked else "",
     )
 
 
@@ -86,9 +83,9 @@ def _reuse(placement: Placement | None) -> tuple[int, int]:
     return placement.receipt.available_tokens, placement.cached_tokens
 
 
-def _receipt(run: Progress, usage: Usage, miss: Miss | None) -> Receipt:
+def _receipt(run: Progress, usage: Usage, miss: receipt.Miss | None) -> receipt.Receipt:
     trail, call, refusal = run.trail, run.call, run.refusal
-    routed = NONE if trail.placement is None else trail.placement.receipt
+    routed = receipt.NONE if trail.placement is None else trail.placement.receipt
     asked = trail.asked
     rule = None if asked is None else asked.plan.rule
     timing = call.header(SERVER_TIMING)
@@ -104,27 +101,34 @@ def _receipt(run: Progress, usage: Usage, miss: Miss | None) -> Receipt:
         queue=call.queued,
         usage=USAGE_WORDS.get(usage.source, ""),
         reasoning_tokens=usage.reasoning_tokens,
+        images=len(asked.ask.pictures) if asked else 0,
+        first_thought_us=max(0, call.thought_ns - call.arrived_ns) // MICROSECOND_NS,
+        first_answer_us=max(0, call.answer_ns - call.arrived_ns) // MICROSECOND_NS,
         miss=miss,
         limit=refusal.limit if refusal else None,
         lack=reason_of(refusal) if refusal and refusal.degraded is not None else "",
         trace=call.trace.trace.hex() if call.trace else "",
+        ignored=asked.ask.ignored if asked else (),
+        labels=asked.project.kept(asked.ask.labels) if asked else {},
         line=_line(run),
         before=tuple(read_server_timing(timing)) if timing else (),
     )
 
 
-def _steps(trail: Trail, plan: RoutePlan) -> tuple[PassedStep, ...]:
+def _steps(trail: Trail, plan: RoutePlan) -> tuple[receipt.PassedStep, ...]:
     """What came of the rule's steps, in their order."""
     steps, step = [*plan.unfit, *trail.passed], trail.step
     was_passed = step is not None and any(each.step == step.number for each in trail.passed)
     if step is not None and trail.placement is not None and not was_passed:
-        steps.append(PassedStep(step.number, step.model.name, step.pool, SERVED))
+        steps.append(receipt.PassedStep(step.number, step.model.name, step.pool, receipt.SERVED))
     return tuple(sorted(steps, key=lambda each: each.step))
 
 
-def _line(run: Progress) -> NetworkLine | None:
+def _line(run: Progress) -> receipt.NetworkLine | None:
     rtt_us = run.call.round_trip.us
-    return NetworkLine(rtt_us, PROXY if _is_proxied(run) else CLIENT) if rtt_us >= 0 else None
+    return (
+        receipt.NetworkLine(rtt_us, PROXY if _is_proxied(run) else CLIENT) if rtt_us >= 0 else None
+    )
 
 
 def _status(run: Progress) -> int:

@@ -1,33 +1,40 @@
-"""The edge of `/v1/*`: paths to shapes, answers to lines and bytes. Only this folder knows HTTP."""
+"""The edge of `/v1/*`: paths to shapes, answers to lines and bytes. Only this folder knows HTTP.
+
+Of pages in a browser only the product's own may call the API, when they live elsewhere. The
+Playground sends its short-lived token itself, so no cookie and no credential mode is allowed.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-
-import msgspec
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from controlplane.gateway.app_state import AppState
+from controlplane.gateway.batches.http import PATHS as BATCH_PATHS
+from controlplane.gateway.batches.http import BatchesApi
 from controlplane.gateway.bounds import within
 from controlplane.gateway.call import Call, ClientGone
-from controlplane.gateway.http.cors import cors_lines, preflight_lines
 from controlplane.gateway.http.exchange import Exchange
+from controlplane.gateway.http.shape import Dialect
+from controlplane.gateway.http.shapes import COUNT_SHAPE, MESSAGES_PATH, SHAPES, dialect_of
 from controlplane.gateway.openai.description import description
 from controlplane.gateway.openai.key import show_key
-from controlplane.gateway.openai.models import list_models, show_model
+from controlplane.gateway.openai.models import Shelf
 from controlplane.gateway.openai.preflight import show_preflight
-from controlplane.gateway.openai.render import error_event
-from controlplane.gateway.openai.shapes import SHAPES
 from controlplane.gateway.pipeline import serve
 from controlplane.gateway.plan import PlannedStep
 from controlplane.gateway.ports import LedgerAway, ReplayedAnswer
 from controlplane.gateway.progress import Trail
 from controlplane.gateway.refusal import NO_RETRY, Refusal, internal_error, unavailable
+from controlplane.gateway.responses.kept import ID, PATH, ROUTES
 from controlplane.gateway.results import Placement
 from controlplane.gateway.s1_admission.authenticate import authenticate, check_scopes
 from controlplane.gateway.s1_admission.hold import ledger_away
 from controlplane.gateway.s1_admission.limits import limit_lines
-from controlplane.gateway.tasks.preflight import preflight
+from controlplane.gateway.tasks.extras import answer_extra, unknown
+from controlplane.gateway.tasks.preflight import count_tokens, preflight
 from controlplane.kernel.clock import MICROSECOND_NS
 from controlplane.kernel.ids import public_id, public_request
 from controlplane.kernel.spans import INDEX, STAGES
@@ -38,10 +45,12 @@ MODELS_PATH = "/v1/models"
 KEY_PATH = "/v1/key"
 CHAT_PATH = "/v1/chat/completions"
 PREFLIGHT_PATH = "/v1/preflight"
+COUNT_PATH = MESSAGES_PATH + "/count_tokens"
 DESCRIPTION_PATH = "/v1/openapi.json"
 OPENAI_VERSION = "openai-version: 2020-10-01"
 OK = 200
 JSON = "content-type: application/json"
+OCTETS = "content-type: application/octet-stream"
 EVENT_STREAM = "content-type: text/event-stream; charset=utf-8"
 NO_STORE = "cache-control: no-store"
 
@@ -51,6 +60,13 @@ Lines = list[str]
 _STAGES = [(stage, INDEX[stage]) for stage, _, _ in STAGES]
 
 log = logging.getLogger(__name__)
+PREFLIGHT_S = 600
+ALLOWED = "authorization, content-type, idempotency-key, server-timing, traceparent, tracestate"
+EXPOSED = (
+    "x-request-id, server-timing, openai-processing-ms, x-sluice-route, x-sluice-model,"
+    " x-sluice-pool, x-sluice-fallback, x-sluice-prompt, x-sluice-queue-ms,"
+    " x-sluice-idempotent-replay, x-sluice-ignored, x-sluice-max-tokens"
+)
 
 
 class ClientStalled(ConnectionError):
@@ -81,7 +97,7 @@ class GatewayApp:
                 raise _stopping()
             await self._answer(exchange, call, out)
         except Refusal as refusal:
-            out.send_refusal(refusal, [])
+            out.send_refusal(refusal, out.dialect.lines(public_request(call.request), Trail()))
         except (ClientGone, ConnectionError):
             log.info(
                 "request %s: the client has gone, or reads no more", public_request(call.request)
@@ -125,19 +141,34 @@ class GatewayApp:
             _check_method(method, "POST")
             found = await preflight(call, exchange, SHAPES[CHAT_PATH], self.state)
             out.send_whole(OK, show_preflight(found), [NO_STORE])
+        elif path == COUNT_PATH:
+            _check_method(method, "POST")
+            counted = await count_tokens(call, exchange, COUNT_SHAPE, self.state)
+            request = f"request-id: {public_request(call.request)}"
+            out.send_whole(OK, b'{"input_tokens":%d}' % counted, [request])
         elif path == DESCRIPTION_PATH:
             _check_method(method, "GET")
             out.send_whole(OK, description(), ["cache-control: public, max-age=3600"])
+        elif path.startswith(BATCH_PATHS):
+            answer = await BatchesApi(call, exchange, self.state).answer()
+            if isinstance(answer, bytes):
+                out.send_whole(OK, answer, [NO_STORE])
+            else:
+                await out.send_file(answer)
+        elif routes := ROUTES.get(ID.sub(PATH + "/{id}", path)):
+            _check_method(method, *routes)
+            body, lines = await answer_extra(exchange, call, self.state, routes[method])
+            out.send_whole(OK, body, [NO_STORE, *lines])
         else:
-            message = f"Unknown request URL: {method} {path}."
-            raise Refusal(404, "unknown_url", message, headers=NO_RETRY)
+            raise unknown(path, method)
 
     def _models(self, path: str, call: Call, out: HttpOut) -> None:
         key = authenticate(call, self.state.keys)
         check_scopes(call, key, "models", self.state.places)
-        snapshot = self.state.keys.snapshot()
+        served, anthropic = self.state.fleet.models(), call.header(b"anthropic-version") is not None
+        shelf = Shelf(self.state.keys.snapshot(), key, served, anthropic)
         name = path.removeprefix(MODELS_PATH).removeprefix("/")
-        body = show_model(snapshot, key, name) if name else list_models(snapshot, key)
+        body = shelf.show(name) if name else shelf.list()
         out.send_whole(OK, body, [])
 
     async def _key(self, call: Call, out: HttpOut) -> None:
@@ -152,10 +183,11 @@ class GatewayApp:
 
 
 class HttpOut:
-    """One HTTP response; `started` once its status line is out."""
+    """One HTTP response; `started` once its status line is out. `dialect` is its client's."""
 
     def __init__(self, call: Call, exchange: Exchange, state: AppState) -> None:
         self.started = False
+        self.dialect: Dialect = dialect_of(exchange.path)
         self._call = call
         self._exchange = exchange
         self._cors = cors_lines(call, state.pages_origins)
@@ -165,11 +197,18 @@ class HttpOut:
     def paused(self) -> bool:
         return self._exchange.paused
 
+    def detach(self) -> None:
+        self._exchange.disconnected, self.started = True, False
+
     async def drained(self) -> None:
         """Wait until the client has read enough; raises `ClientStalled`."""
         try:
             await within(SEND_S_MAX, self._exchange.drained())
         except TimeoutError as error:
+            if self._exchange.on_gone is None:
+                # It goes on in the background.
+                self._exchange.disconnected = True
+                return
             raise ClientStalled from error
 
     def event(self, data: bytes, trail: Trail) -> None:
@@ -201,16 +240,32 @@ class HttpOut:
     def send_refusal(self, refusal: Refusal, lines: Lines) -> None:
         """The same before anything is known of the request."""
         if self.started:
-            self._exchange.write(error_event(refusal.body), last=True)
+            self.fail(self.dialect.error_event(refusal, self._request))
             return
         named = {line.partition(":")[0] for line in lines}
         lines += [f"{name}: {value}" for name, value in refusal.headers if name not in named]
-        self.send_whole(refusal.status, msgspec.json.encode(refusal.body), lines)
+        self.send_whole(refusal.status, self.dialect.error_body(refusal, self._request), lines)
+
+    def fail(self, event: bytes) -> None:
+        """End a stream that has begun with the event of its failure."""
+        self._exchange.write(event, last=True)
 
     def send_whole(self, status: int, body: bytes, lines: Lines) -> None:
         length = f"content-length: {len(body)}"
         self._exchange.answer(status, [*self._common(), JSON, length, *lines], body)
         self.started = True
+
+    async def send_file(self, parts: AsyncGenerator[bytes]) -> None:
+        """Send bytes as they are read."""
+        async with aclosing(parts):
+            async for data in parts:
+                if self.started:
+                    await self.drained()
+                    self._exchange.write(data)
+                else:
+                    self._exchange.begin(OK, [*self._common(), OCTETS, NO_STORE], data)
+                    self.started = True
+        self._exchange.write(b"", last=True)
 
     def _begin(self, data: bytes, trail: Trail, *, last: bool = False) -> None:
         lines = [
@@ -223,11 +278,15 @@ class HttpOut:
         self._exchange.begin(OK, lines, data, last=last)
         self.started = True
 
+    @property
+    def _request(self) -> str:
+        return public_request(self._call.request)
+
     def _common(self) -> Lines:
         # Once more at its end; who leaves before takes the connection along.
         self._call.round_trip.look()
         return [
-            f"x-request-id: {public_request(self._call.request)}",
+            f"x-request-id: {self._request}",
             OPENAI_VERSION,
             f"openai-processing-ms: {self._call.elapsed_us() // 1000}",
             *self._cors,
@@ -235,19 +294,25 @@ class HttpOut:
 
     def _lines(self, trail: Trail) -> Lines:
         """Rate limits, organization, route and times, as far as the request has come."""
-        lines: Lines = []
+        lines: Lines = self.dialect.lines(self._request, trail)
         if trail.key is not None:
             lines.append(f"openai-organization: {public_id('org', trail.key.organization)}")
         if trail.admitted is not None:
             lines += limit_lines(trail.admitted.allowance)
         if trail.asked is not None:
             lines.append(f"x-sluice-route: {trail.asked.plan.label}")
-            if (prompt := trail.asked.ask.assembly) is not None:
-                lines.append(f"x-sluice-prompt: {prompt.label}")
+            ask = trail.asked.ask
+            if ask.assembly is not None:
+                lines.append(f"x-sluice-prompt: {ask.assembly.label}")
+            if ask.ignored:
+                lines.append(f"x-sluice-ignored: {', '.join(ask.ignored)}")
         if self._call.queued is not None:
             lines.append(f"x-sluice-queue-ms: {self._call.queued.wait_ms}")
         if trail.placement is not None and trail.step is not None:
             lines += self._served_by(trail.step, trail.placement)
+            bound = trail.prompt.output_tokens if trail.prompt else trail.step.output_tokens
+            if trail.asked and (trail.asked.ask.output_tokens or 0) > bound:
+                lines.append(f"x-sluice-max-tokens: {bound}")
         lines.append(_server_timing(self._call))
         return lines
 
@@ -276,7 +341,31 @@ def _stopping() -> Refusal:
     return unavailable("gateway_stopping", message, retry_after_s=STOPPING_RETRY_S)
 
 
-def _check_method(method: str, wanted: str) -> None:
-    if method != wanted:
-        message = f"{method} is not allowed here; use {wanted}."
-        raise Refusal(405, "method_not_allowed", message, headers=(("allow", wanted), *NO_RETRY))
+def _check_method(method: str, *wanted: str) -> None:
+    if method not in wanted:
+        message = f"{method} is not allowed here; use {' or '.join(wanted)}."
+        allowed = ("allow", ", ".join(wanted))
+        raise Refusal(405, "method_not_allowed", message, headers=(allowed, *NO_RETRY))
+
+
+def cors_lines(call: Call, origins: frozenset[str]) -> list[str]:
+    """Headers that let a named origin read the answer; none for any other."""
+    origin = call.header(b"origin") if origins else None
+    if origin is None or origin not in origins:
+        return []
+    return [
+        f"access-control-allow-origin: {origin}",
+        f"access-control-expose-headers: {EXPOSED}",
+        "vary: origin",
+    ]
+
+
+def preflight_lines(call: Call, origins: frozenset[str]) -> list[str]:
+    """What a browser is told besides, when it asks before a request."""
+    if not cors_lines(call, origins):
+        return []
+    return [
+        "access-control-allow-methods: GET, POST",
+        f"access-control-allow-headers: {ALLOWED}",
+        f"access-control-max-age: {PREFLIGHT_S}",
+    ]

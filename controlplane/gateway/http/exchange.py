@@ -3,33 +3,41 @@
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
-from controlplane.gateway.round_trip import RoundTrip
+from controlplane.gateway.http.round_trip import RoundTrip
 
 
-class Exchange(Protocol):
-    """What is sent goes out at once, in one write; nothing does once the client has left.
+class Incoming(Protocol):
+    """What is asked, and where. `more_body`: some of it is still to come.
 
-    `path` is without its query; names of `headers` are in lower case. `more_body`: some of it is
-    still to come. `disconnected`: the client left before its answer was complete; `on_gone` is
-    called as it does so. A connection that is not to `keep_alive` ends with this answer. `lines` of
-    an answer are `name: value`.
+    `on_gone` is called as the client leaves before its answer was complete.
     """
 
-    method: str
     path: str
-    headers: list[tuple[bytes, bytes]]
-    peer: str
-    round_trip: RoundTrip
     more_body: bool
-    disconnected: bool
     on_gone: Callable[[], None] | None
-    keep_alive: bool
 
     def take(self) -> bytes:
         """What of the body is here and was not taken yet."""
 
     async def more(self) -> bytes:
         """The same once more is here, or all; nothing where the client leaves instead."""
+
+
+class Exchange(Incoming, Protocol):
+    """What is sent goes out at once, in one write; nothing does once the client has left.
+
+    `path` is without its `query`; names of `headers` are in lower case. `disconnected`: the client
+    left before its answer was complete. A connection that is not to `keep_alive` ends with this
+    answer. `lines` of an answer are `name: value`.
+    """
+
+    method: str
+    query: bytes
+    headers: list[tuple[bytes, bytes]]
+    peer: str
+    round_trip: RoundTrip
+    disconnected: bool
+    keep_alive: bool
 
     def answer(self, status: int, lines: list[str], body: bytes) -> None:
         """Send a whole answer, whose length is among `lines`."""

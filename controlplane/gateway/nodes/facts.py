@@ -4,8 +4,7 @@ from enum import Enum
 from functools import cached_property
 
 from controlplane.gateway.nodes.measured.account import NodeAccount
-from controlplane.gateway.nodes.measured.breaker import Breaker
-from controlplane.gateway.nodes.measured.known import KnownNode
+from controlplane.gateway.nodes.measured.breaker import Breaker, KnownNode
 from controlplane.gateway.nodes.resume import Session
 from controlplane.gateway.ports import NodeIdentity
 from inference.contract.capabilities import Capability
@@ -62,9 +61,10 @@ class LinkFacts:
         return self.state is LinkState.DRAINING or self.orders.standing == "draining"
 
     @cached_property
-    def follows_grammars(self) -> bool:
-        """It holds outputs to a grammar, or a server behind it does that, from the request."""
-        return not {Capability.GRAMMAR, Capability.TEXT}.isdisjoint(self.hello.capabilities)
+    def abilities(self) -> frozenset[str]:
+        """What it can do; a server behind it follows a grammar, too, from the request."""
+        declared = frozenset(self.hello.capabilities)
+        return declared | {Capability.GRAMMAR} if Capability.TEXT in declared else declared
 
     @cached_property
     def caches_prefixes(self) -> bool:

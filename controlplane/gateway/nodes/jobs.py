@@ -3,34 +3,27 @@
 A job stays here until the node has ended it, so a cancelled one keeps its credit until confirmed.
 """
 
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from math import inf
 
 from controlplane.gateway.nodes.checks import (
+    DURATION_US_MAX,
     completion_problem,
     output_problem,
     progress_problem,
+    scores_problem,
     text_output_problem,
     vectors_problem,
 )
-from controlplane.gateway.nodes.figures import DURATION_US_MAX
 from controlplane.gateway.nodes.limits import FORGOTTEN_MAX, LinkLimits
 from controlplane.gateway.nodes.measured.account import JobBooking, NodeAccount
-from controlplane.gateway.nodes.measured.known import KnownNode
+from controlplane.gateway.nodes.measured.breaker import KnownNode
 from controlplane.gateway.nodes.measured.times import FACTOR, FirstToken
 from controlplane.gateway.nodes.stream import JobStream
 from controlplane.kernel.clock import monotonic_s
+from inference.contract import frames
 from inference.contract.codec import encode
-from inference.contract.frames import (
-    FRAME_BYTES_MAX,
-    Cancel,
-    Job,
-    ModelOffer,
-    Output,
-    Rejected,
-    Step,
-)
 
 MICROSECONDS_PER_S = 1_000_000
 MS_PER_S = 1000
@@ -41,16 +34,17 @@ class OpenJob:
 
     __slots__ = (
         "_singly", "answered", "booking", "cancelled_s", "dispatched_s", "finished", "job",
-        "kept_s", "longest_gap_s", "missing", "moved_s", "offer", "stream", "waiting_tokens",
+        "kept_s", "longest_gap_s", "missing", "moved_s", "offer", "scored", "stream",
+        "waiting_tokens",
     )  # fmt: skip
 
     def __init__(
         self,
-        job: Job,
+        job: frames.Job,
         stream: JobStream,
         booking: JobBooking,
         *,
-        offer: ModelOffer,
+        offer: frames.ModelOffer,
         waiting_tokens: int,
     ) -> None:
         self.job = job
@@ -65,7 +59,10 @@ class OpenJob:
         self.answered = False
         self.cancelled_s: float | None = None
         self.finished: set[int] = set()
-        self._singly = job.sampling.n == 1 and not (job.inputs or job.request_json)
+        # Tokens of prompts whose log probabilities have come, by the choice that has them.
+        self.scored: dict[int, int] = defaultdict(int)
+        scores = job.sampling.prompt_logprobs is not None
+        self._singly = job.choices == 1 and not (job.inputs or job.request_json or scores)
 
     def move(self, now_s: float) -> None:
         gap_s = now_s - self.moved_s
@@ -80,7 +77,7 @@ class OpenJob:
         if self.cancelled_s is not None:
             self.cancelled_s += seconds
 
-    def goes_on(self, output: Output) -> bool:
+    def goes_on(self, output: frames.Output) -> bool:
         """Whether this is the next token of the only choice, as most are, and all of it possible.
 
         Of any other `problem` knows what to make.
@@ -95,6 +92,7 @@ class OpenJob:
             and output.choice == 0
             and output.finish is None
             and output.logprobs is None
+            and output.prompt_logprobs is None
             and output.text is None
             and output.reasoning is None
             and output.tool_calls is None
@@ -112,26 +110,25 @@ class OpenJob:
             and 0 <= timing.held_us <= DURATION_US_MAX
         )
 
-    def problem(self, output: Output) -> str | None:
+    def problem(self, output: frames.Output) -> str | None:
         """Why this output cannot be true, given all that came before it."""
-        sampling, stream = self.job.sampling, self.stream
+        stream, vocab_size = self.stream, self.offer.vocab_size
         ended = output.finish is not None and stream.choices_open == 1
+        delivered = stream.completion_tokens + len(output.tokens)
         if output.choice in self.finished:
             return "output.choice: it has finished already"
         if self.job.inputs:
             dimensions = self.offer.dimensions[0]
             return vectors_problem(output, self.job, missing=self.missing, dimensions=dimensions)
         if self.job.request_json:
-            return text_output_problem(output, choices=sampling.n)
+            return text_output_problem(output, choices=self.job.choices)
         return (
-            output_problem(output, sampling=sampling, vocab_size=self.offer.vocab_size)
-            or progress_problem(output.usage, stream.usage, prompt_tokens=len(self.job.tokens))
-            or completion_problem(
-                output.usage,
-                delivered_tokens=stream.completion_tokens + len(output.tokens),
-                sampling=sampling,
-                ended=ended,
+            output_problem(output, job=self.job, vocab_size=vocab_size)
+            or scores_problem(
+                output, self.job, scored=self.scored.get(output.choice, 0), vocab_size=vocab_size
             )
+            or progress_problem(output.usage, stream.usage, prompt_tokens=len(self.job.tokens))
+            or completion_problem(output.usage, self.job, delivered_tokens=delivered, ended=ended)
         )
 
 
@@ -159,7 +156,7 @@ class LinkJobs:
         return len(self._open)
 
     def dispatch(
-        self, job: Job, *, stream: JobStream, booking: JobBooking, offer: ModelOffer
+        self, job: frames.Job, *, stream: JobStream, booking: JobBooking, offer: frames.ModelOffer
     ) -> None:
         """Send a booked job to the node; one that no frame can hold is rejected here.
 
@@ -171,9 +168,11 @@ class LinkJobs:
         entry = OpenJob(job, stream, booking, offer=offer, waiting_tokens=waiting)
         self._open[job.request] = entry
         data = encode(job)
-        if len(data) > FRAME_BYTES_MAX:
+        if len(data) > frames.FRAME_BYTES_MAX:
             self._close(entry)
-            stream.reject("too_long", f"its job of {len(data)} bytes is over {FRAME_BYTES_MAX}")
+            stream.reject(
+                "too_long", f"its job of {len(data)} bytes is over {frames.FRAME_BYTES_MAX}"
+            )
             return
         self._send(data)
 
@@ -187,9 +186,9 @@ class LinkJobs:
         if entry is None or entry.cancelled_s is not None:
             return
         entry.cancelled_s = monotonic_s()
-        self._send(encode(Cancel(request=request)))
+        self._send(encode(frames.Cancel(request=request)))
 
-    def on_step(self, step: Step) -> list[str]:
+    def on_step(self, step: frames.Step) -> list[str]:
         """Hand outputs to their streams; returns one reason per output that cannot be true."""
         problems: list[str] = []
         moved: list[JobStream] = []
@@ -214,7 +213,7 @@ class LinkJobs:
             stream.flush()
         return problems
 
-    def keep(self, step: Step, *, silence_s: float) -> bool:
+    def keep(self, step: frames.Step, *, silence_s: float) -> bool:
         """Note which jobs live although they bring nothing, and whether a step computes jobs of any
         gateway; False where there is neither.
 
@@ -234,7 +233,7 @@ class LinkJobs:
         """The node has said lately that a step computes."""
         return now_s - self._computed_s <= limits.kept_s
 
-    def on_rejected(self, frame: Rejected) -> str | None:
+    def on_rejected(self, frame: frames.Rejected) -> str | None:
         """End a job that the node did not take; returns a reason when there is no such job."""
         entry = self._open.get(frame.request)
         if entry is None:
@@ -324,7 +323,7 @@ class LinkJobs:
             entry.stream.lose("the node did not confirm a cancel")
         return len(late)
 
-    def _deliver(self, entry: OpenJob, output: Output, now_s: float) -> None:
+    def _deliver(self, entry: OpenJob, output: frames.Output, now_s: float) -> None:
         stream = entry.stream
         if output.vectors is not None:
             entry.missing.difference_update(output.vectors.places)
@@ -336,9 +335,11 @@ class LinkJobs:
             self._learn_prefill(output)
         if entry.answered:
             entry.move(now_s)
-        elif output.delivered:
+        elif output.delivered or output.prompt_logprobs:
             self._note_first(entry, now_s)
             self._breaker.answered()
+        if output.prompt_logprobs:
+            entry.scored[output.choice] += len(output.prompt_logprobs)
         if output.finish is not None:
             entry.finished.add(output.choice)
         stream.push(output)
@@ -367,7 +368,7 @@ class LinkJobs:
         ahead_s = FACTOR * entry.waiting_tokens / speed.prefill_tokens_per_s
         return ahead_s if speed.learned_prefill else 0.0
 
-    def _learn_prefill(self, output: Output) -> None:
+    def _learn_prefill(self, output: frames.Output) -> None:
         uncached_tokens = output.usage.prompt_tokens - output.usage.cached_tokens
         if output.timing.prefill_us and uncached_tokens:
             seconds = output.timing.prefill_us / MICROSECONDS_PER_S

@@ -8,10 +8,9 @@ from functools import partial
 from typing import Any
 
 from controlplane.gateway.nodes.assets import BadAssets
-from controlplane.gateway.nodes.checks import claim_problem
+from controlplane.gateway.nodes.checks import check_hello, claim_problem
 from controlplane.gateway.nodes.drafts import DraftedTokens
 from controlplane.gateway.nodes.facts import LinkFacts, LinkState
-from controlplane.gateway.nodes.greeting import check_hello
 from controlplane.gateway.nodes.host import BadClaim, LinkHost, LinkRefused
 from controlplane.gateway.nodes.index import BadEvents
 from controlplane.gateway.nodes.jobs import LinkJobs
@@ -23,37 +22,14 @@ from controlplane.gateway.nodes.limits import (
     LinkLimits,
 )
 from controlplane.gateway.nodes.liveness import LOST, LinkVerdict, Liveness
-from controlplane.gateway.nodes.measured.breaker import Cause
-from controlplane.gateway.nodes.measured.known import KnownNode
+from controlplane.gateway.nodes.measured.breaker import Cause, KnownNode
 from controlplane.gateway.nodes.resume import LinkSocket, Session
 from controlplane.gateway.nodes.stream import JobStream
 from controlplane.gateway.ports import NodeIdentity, Orders
 from controlplane.kernel.clock import monotonic_s
+from inference.contract import frames
 from inference.contract.codec import BadFrame, decode_from_node, encode
-from inference.contract.frames import (
-    BYTES_PER_TOKEN,
-    FRAME_BYTES_MAX,
-    PROTOCOL_VERSION,
-    AssetPart,
-    AssetRequest,
-    Credits,
-    CreditsTaken,
-    Drain,
-    Draining,
-    Gateways,
-    Hello,
-    Job,
-    KvEvents,
-    KvSnapshotRequest,
-    ModelOffer,
-    Ping,
-    Pong,
-    Rejected,
-    Report,
-    Step,
-    Undrain,
-    Welcome,
-)
+from inference.contract.drain import Drain, Draining, Undrain
 from inference.contract.replay import Resume, Resumed
 
 
@@ -72,23 +48,23 @@ class NodeLink(LinkFacts):
     ) -> None:
         super().__init__(identity, known, Session(LinkSocket(self, send=send, close=close)))
         self.limits = limits
-        self.load: Step | None = None
+        self.load: frames.Step | None = None
         released = partial(host.freed, self)
         self.jobs = LinkJobs(self.account, known, send=self.send_bytes, released=released)
         self._host = host
         self._liveness = Liveness(known.quiet)
-        self._offers: dict[str, ModelOffer] = {}
+        self._offers: dict[str, frames.ModelOffer] = {}
         self._strikes = 0
         self._snapshot_asked = False
 
-    def dispatch(self, job: Job, *, cached_tokens: int = 0) -> JobStream:
+    def dispatch(self, job: frames.Job, *, cached_tokens: int = 0) -> JobStream:
         """Book a credit and send a job; raises `NoCredit`, or LookupError for a foreign model."""
         offer = self._offers.get(job.model)
         if offer is None or not self.takes_jobs or self.jobs.holds(job.request):
             raise LookupError(f"node {self.identity.name} cannot take this job now")
         if bool(offer.dimensions) != bool(job.inputs):
             raise LookupError(f"node {self.identity.name} serves {job.model} for another task")
-        waiting = len(job.tokens) or len(job.request_json) // BYTES_PER_TOKEN
+        waiting = len(job.tokens) or len(job.request_json) // frames.BYTES_PER_TOKEN
         if job.inputs:
             waiting += sum(map(len, job.inputs))
         booking = self.account.book(max(0, waiting - cached_tokens))
@@ -96,7 +72,7 @@ class NodeLink(LinkFacts):
             job,
             node=self.identity.name,
             cancel=self.jobs.cancel,
-            outputs_max=self.limits.stream_outputs_max,
+            outputs_max=self.limits.stream_outputs_max * max(1, job.choices // frames.CHOICES_MAX),
         )
         self.jobs.dispatch(job, stream=stream, booking=booking, offer=offer)
         return stream
@@ -109,12 +85,12 @@ class NodeLink(LinkFacts):
 
     def request_asset(self, digest: str) -> None:
         """Ask for the tokenizer and template behind a digest."""
-        self.send_bytes(encode(AssetRequest(digest=digest)))
+        self.send_bytes(encode(frames.AssetRequest(digest=digest)))
 
     def tell_gateways(self) -> None:
         """The list of gateways has changed; a link not admitted yet gets it at its welcome."""
         if self._hello is not None:
-            self.send_bytes(encode(Gateways(gateways=list(self._host.gateways))))
+            self.send_bytes(encode(frames.Gateways(gateways=list(self._host.gateways))))
 
     def send_bytes(self, data: bytes) -> None:
         """Send an encoded frame, unless the link is closed."""
@@ -125,7 +101,7 @@ class NodeLink(LinkFacts):
         """Take one message of the socket. Whatever it holds, this returns and raises nothing."""
         if self.state is LinkState.CLOSED:
             return
-        if len(data) > FRAME_BYTES_MAX:
+        if len(data) > frames.FRAME_BYTES_MAX:
             self.expel(CLOSE_TOO_BIG, f"frame of {len(data)} bytes")
             return
         try:
@@ -135,7 +111,7 @@ class NodeLink(LinkFacts):
             return
         if self._hello is not None:
             self.session.received += 1
-        elif not isinstance(frame, Hello | Resume):
+        elif not isinstance(frame, frames.Hello | Resume):
             self.expel(CLOSE_PROTOCOL, "the first frame was not hello")
             return
         try:
@@ -245,7 +221,7 @@ class NodeLink(LinkFacts):
 
     def ping(self) -> None:
         number = self._liveness.pinged()
-        self.send_bytes(encode(Ping(number=number, received=self.session.received)))
+        self.send_bytes(encode(frames.Ping(number=number, received=self.session.received)))
 
     def _verdict(self) -> LinkVerdict:
         if self._hello is None:
@@ -287,7 +263,7 @@ class NodeLink(LinkFacts):
         if self._strikes >= self.limits.strikes_max:
             self.expel(CLOSE_PROTOCOL, f"strike {self._strikes}: {reason}")
 
-    def _on_hello(self, hello: Hello) -> None:
+    def _on_hello(self, hello: frames.Hello) -> None:
         if self._hello is not None:
             raise BadClaim("hello: said twice")
         check_hello(hello, self.identity)
@@ -298,8 +274,8 @@ class NodeLink(LinkFacts):
         self._offers = {offer.name: offer for offer in hello.models}
         self._host.admit(self, hello)
         self.state = LinkState.READY
-        welcome = Welcome(
-            protocol=PROTOCOL_VERSION,
+        welcome = frames.Welcome(
+            protocol=frames.PROTOCOL_VERSION,
             gateway=self._host.gateway,
             ping_interval_s=self.limits.ping_interval_s,
             gateways=list(self._host.gateways),
@@ -318,7 +294,7 @@ class NodeLink(LinkFacts):
         if not self._host.resume(self, frame):
             self.send_bytes(encode(Resumed(received=None)))
 
-    def _on_step(self, step: Step) -> None:
+    def _on_step(self, step: frames.Step) -> None:
         kept = self.jobs.keep(step, silence_s=self.hello.silence_s)
         moved = bool(step.outputs or step.step_us or kept)
         if moved and self._liveness.stepped(self.jobs.busy_since_s if self.jobs else None):
@@ -332,22 +308,22 @@ class NodeLink(LinkFacts):
         for reason in self.jobs.on_step(step):
             self._strike(reason)
 
-    def _on_credits(self, frame: Credits) -> None:
+    def _on_credits(self, frame: frames.Credits) -> None:
         self.account.credits = frame.credits
-        self.send_bytes(encode(CreditsTaken(number=frame.number)))
+        self.send_bytes(encode(frames.CreditsTaken(number=frame.number)))
         self._host.freed(self)
 
-    def _on_kv(self, events: KvEvents) -> None:
+    def _on_kv(self, events: frames.KvEvents) -> None:
         if self._host.on_kv(self, events):
             self._snapshot_asked = False
         elif not self._snapshot_asked:
             self._snapshot_asked = True
-            self.send_bytes(encode(KvSnapshotRequest()))
+            self.send_bytes(encode(frames.KvSnapshotRequest()))
 
-    def _on_report(self, report: Report) -> None:
+    def _on_report(self, report: frames.Report) -> None:
         self._host.on_report(self, report)
 
-    def _on_rejected(self, frame: Rejected) -> None:
+    def _on_rejected(self, frame: frames.Rejected) -> None:
         problem = self.jobs.on_rejected(frame)
         if problem is not None:
             raise BadClaim(problem)
@@ -357,7 +333,7 @@ class NodeLink(LinkFacts):
             self.state = LinkState.DRAINING
             self._host.changed(self)
 
-    def _on_pong(self, frame: Pong) -> None:
+    def _on_pong(self, frame: frames.Pong) -> None:
         if not 0 < frame.number <= self._liveness.ping_number:
             raise BadClaim("pong.number: never sent")
         if not self.session.confirm(frame.received):
@@ -365,21 +341,21 @@ class NodeLink(LinkFacts):
         if self._liveness.ponged(idle=not self.jobs):
             self.breaker.probe()
 
-    def _on_asset(self, part: AssetPart) -> None:
+    def _on_asset(self, part: frames.AssetPart) -> None:
         problem = self._host.on_asset(self, part)
         if problem is not None:
             raise BadClaim(problem)
 
 
 _HANDLERS: dict[type, Callable[[NodeLink, Any], None]] = {
-    Hello: NodeLink._on_hello,
+    frames.Hello: NodeLink._on_hello,
     Resume: NodeLink._on_resume,
-    Credits: NodeLink._on_credits,
-    Step: NodeLink._on_step,
-    KvEvents: NodeLink._on_kv,
-    Report: NodeLink._on_report,
-    Rejected: NodeLink._on_rejected,
+    frames.Credits: NodeLink._on_credits,
+    frames.Step: NodeLink._on_step,
+    frames.KvEvents: NodeLink._on_kv,
+    frames.Report: NodeLink._on_report,
+    frames.Rejected: NodeLink._on_rejected,
     Draining: NodeLink._on_draining,
-    Pong: NodeLink._on_pong,
-    AssetPart: NodeLink._on_asset,
+    frames.Pong: NodeLink._on_pong,
+    frames.AssetPart: NodeLink._on_asset,
 }

@@ -6,6 +6,7 @@ import msgspec
 
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.peers import serving
+from inference.contract.capabilities import Capability
 from inference.contract.frames import ModelOffer
 from inference.text.model_text import ModelText
 
@@ -14,7 +15,7 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     """A model with its text objects and the nodes that take jobs for it now, without ejected ones.
 
     `text` is None where the engines take the request's own messages and no token ids;
-    `dimensions` is empty unless it embeds.
+    `dimensions` is empty unless it embeds, and that of a score where it `scores` pairs of texts.
     """
 
     name: str
@@ -24,6 +25,15 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     text: ModelText | None
     dimensions: tuple[int, ...]
     nodes: tuple[NodeLink, ...]
+
+    @property
+    def scores(self) -> bool:
+        """Whether it is a cross-encoder."""
+        return self.dimensions == (1,)
+
+    def can(self, capability: Capability) -> bool:
+        """Whether some of its nodes can."""
+        return any(capability in link.abilities for link in self.nodes)
 
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,9 +87,7 @@ def _claim(offer: ModelOffer) -> _Claim:
 
 
 def _served(
-    name: str,
-    claims: dict[_Claim, list[NodeLink]],
-    text_of: Callable[[str], ModelText | None],
+    name: str, claims: dict[_Claim, list[NodeLink]], text_of: Callable[[str], ModelText | None]
 ) -> ServedModel:
     claim = max(claims, key=lambda each: (len(claims[each]), each))
     window, vocab_size, dimensions, digest = claim

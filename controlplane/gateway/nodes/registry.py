@@ -26,23 +26,13 @@ from controlplane.gateway.nodes.limits import (
     LinkLimits,
 )
 from controlplane.gateway.nodes.link import NodeLink
-from controlplane.gateway.nodes.measured.breaker import BreakerState
-from controlplane.gateway.nodes.measured.known import KnownNodes
+from controlplane.gateway.nodes.measured.breaker import BreakerState, KnownNodes
 from controlplane.gateway.nodes.models import Approval, ServedModel, served_models
 from controlplane.gateway.nodes.peers import cap_probing, eject_slow
-from controlplane.gateway.nodes.reports import LateReports, OnReport
+from controlplane.gateway.nodes.reports import JobTickets, LateReports, OnReport
 from controlplane.gateway.nodes.stream import JobStream
-from controlplane.gateway.nodes.tickets import JobTickets
 from controlplane.gateway.ports import FleetPort, LedgerAway, NodeIdentity, Orders
-from inference.contract.frames import (
-    AssetPart,
-    GatewayAddress,
-    Hello,
-    Job,
-    KvEvents,
-    ModelOffer,
-    Report,
-)
+from inference.contract import frames
 from inference.contract.replay import Resume
 
 log = logging.getLogger(__name__)
@@ -67,7 +57,7 @@ class Fleet:
         limits: LinkLimits | None = None,
     ) -> None:
         self.gateway = gateway
-        self.gateways: tuple[GatewayAddress, ...] = ()
+        self.gateways: tuple[frames.GatewayAddress, ...] = ()
         self.limits = limits or LinkLimits()
         self.reports = LateReports(on_report)
         self.assets = AssetStore(arrived=self._assets_arrived)
@@ -107,7 +97,7 @@ class Fleet:
             return Approval()
         return self._approvals.get(model, NOTHING)
 
-    def _approved(self, offer: ModelOffer) -> bool:
+    def _approved(self, offer: frames.ModelOffer) -> bool:
         return self._approval(offer.name).admits(offer)
 
     def _offers(self, link: NodeLink, model: str) -> bool:
@@ -137,7 +127,7 @@ class Fleet:
     def index(self, block_size: int) -> PrefixIndex:
         return self._indexes.setdefault(block_size, PrefixIndex())
 
-    def dispatch(self, link: NodeLink, job: Job, *, cached_tokens: int = 0) -> JobStream:
+    def dispatch(self, link: NodeLink, job: frames.Job, *, cached_tokens: int = 0) -> JobStream:
         """Send a job to a node; raises `NoCredit` or LookupError.
 
         From here on the caller owes `acknowledge` after its commit, or `abandon` without one.
@@ -157,7 +147,7 @@ class Fleet:
         """The call ends without a committed charge: the ledger decides what its report does."""
         self.reports.call_ended(request)
 
-    def tell_gateways(self, gateways: tuple[GatewayAddress, ...]) -> None:
+    def tell_gateways(self, gateways: tuple[frames.GatewayAddress, ...]) -> None:
         """All nodes learn which gateways live now."""
         self.gateways = gateways
         for link in self._links.values():
@@ -198,7 +188,7 @@ class Fleet:
 
     # What links call: `LinkHost`.
 
-    def admit(self, link: NodeLink, hello: Hello) -> None:
+    def admit(self, link: NodeLink, hello: frames.Hello) -> None:
         """Take a node in, fencing an older one of its name; raises `LinkRefused`."""
         if not self._epochs.take(hello.node, hello.epoch):
             raise LinkRefused(CLOSE_FENCED, "a newer start of this node has replaced this one")
@@ -276,11 +266,11 @@ class Fleet:
         log.error("node quarantined name=%s reason=%r", link.identity.name, reason)
         self._observe(link, QUARANTINED, reason=reason, quarantine_s=self.limits.quarantine_s)
 
-    def on_kv(self, link: NodeLink, events: KvEvents) -> bool:
+    def on_kv(self, link: NodeLink, events: frames.KvEvents) -> bool:
         """Index events; False asks for a snapshot. Raises `BadEvents`."""
         return self.index(link.hello.block_size).apply(link.identity.name, events)
 
-    def on_report(self, link: NodeLink, report: Report) -> None:
+    def on_report(self, link: NodeLink, report: frames.Report) -> None:
         """A final usage that no output of this link settles. Raises `BadClaim`.
 
         That of a node that staff do not trust at present waits on the node.
@@ -295,7 +285,7 @@ class Fleet:
         if self._counts(link):
             self.drafts.add(drafts)
 
-    def on_asset(self, link: NodeLink, part: AssetPart) -> str | None:
+    def on_asset(self, link: NodeLink, part: frames.AssetPart) -> str | None:
         """One part of a tokenizer; why it is uncalled for, if so. Raises `BadAssets`."""
         return self.assets.on_part(link, part)
 

@@ -28,11 +28,7 @@ class LinkSocket:
     __slots__ = ("_over", "close", "link", "send")
 
     def __init__(
-        self,
-        link: NodeLink,
-        *,
-        send: Callable[[bytes], None],
-        close: Callable[[int, str], None],
+        self, link: NodeLink, *, send: Callable[[bytes], None], close: Callable[[int, str], None]
     ) -> None:
         self.link = link
         self.send = send

@@ -55,7 +55,7 @@ class JobStream:
         self.usage = NO_USAGE
         self.timing = NO_TIMING
         self.cancelled = False
-        self.choices_open = job.sampling.n
+        self.choices_open = job.choices
         self.completion_tokens = 0
         self.network_us = 0
         self._cancel = cancel

@@ -71,9 +71,11 @@ class ChatCompletion(WholeCompletion):
 
 
 class TextLogprobs(msgspec.Struct):
+    """Of the first token of a prompt nothing is known."""
+
     tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
     text_offset: list[int]
 
 

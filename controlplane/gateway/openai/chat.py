@@ -1,28 +1,21 @@
 """`POST /v1/chat/completions`: its request, its chunks and its body."""
 
-from typing import Annotated, Literal
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 
-from controlplane.gateway.ask import Ask, PromptUse, ToolUse, Turn
-from controlplane.gateway.openai.fields import (
-    Common,
-    Count,
-    ShortText,
-    check_common,
-    include_usage,
-    passed_fields,
-    sampling_of,
-    stop_strings,
-)
-from controlplane.gateway.openai.parse import parse_body
+from controlplane.gateway.ask import Ask, Picture, PromptUse, ToolUse, Turn
+from controlplane.gateway.openai import fields
+from controlplane.gateway.openai.parse import NAME_PATTERN, parse_body
 from controlplane.gateway.openai.structured import (
     ResponseFormat,
     StructuredOutputs,
     WantedFormat,
     wanted_format,
 )
+from controlplane.gateway.openai.tolerant import LeftOut
 from controlplane.gateway.openai.tools import (
     CallId,
     Choice,
@@ -38,16 +31,39 @@ from inference.contract.frames import LOGPROBS_MAX
 
 MESSAGES_MAX = 2048
 PARTS_MAX = 64
+TEMPLATE_VARIABLES_MAX = 16
+
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+VariableName = Annotated[str, Meta(pattern=NAME_PATTERN)]
+TemplateValue = bool | int | float | fields.ShortText | None
+Variables = Annotated[dict[VariableName, TemplateValue], Meta(max_length=TEMPLATE_VARIABLES_MAX)]
 
 
 class TextPart(msgspec.Struct, tag="text", tag_field="type", forbid_unknown_fields=True):
     """A piece of text."""
 
+    HARMLESS: ClassVar[frozenset[str]] = frozenset({"annotations", "cache_control"})
     text: str
 
 
-class ImagePart(msgspec.Struct, tag="image_url", tag_field="type"):
-    """An image; refused by name, since no served model sees."""
+class RefusalPart(TextPart, tag="refusal"):
+    """What an assistant said in place of an answer; read as its text."""
+
+    text: str = msgspec.field(name="refusal")
+
+
+class ImageUrl(msgspec.Struct, forbid_unknown_fields=True):
+    """Where an image is: in a data URL, or behind a link; `low` detail takes few tokens."""
+
+    url: str
+    detail: Literal["auto", "low", "high", "original"] | None = None
+
+
+class ImagePart(msgspec.Struct, tag="image_url", tag_field="type", forbid_unknown_fields=True):
+    """An image, for a model that sees."""
+
+    HARMLESS: ClassVar[frozenset[str]] = frozenset({"cache_control"})
+    image_url: ImageUrl
 
 
 class AudioPart(msgspec.Struct, tag="input_audio", tag_field="type"):
@@ -58,7 +74,7 @@ class FilePart(msgspec.Struct, tag="file", tag_field="type"):
     """A file; refused by name."""
 
 
-Part = TextPart | ImagePart | AudioPart | FilePart
+Part = TextPart | RefusalPart | ImagePart | AudioPart | FilePart
 
 
 Content = str | Annotated[list[Part], Meta(min_length=1, max_length=PARTS_MAX)]
@@ -67,11 +83,15 @@ Content = str | Annotated[list[Part], Meta(min_length=1, max_length=PARTS_MAX)]
 class Message(msgspec.Struct, forbid_unknown_fields=True):
     """One message; `developer` is read as `system`. Only an assistant's needs no content."""
 
+    HARMLESS: ClassVar[frozenset[str]] = frozenset({
+        "annotations", "audio", "cache_control", "function_call", "id", "provider_specific_fields",
+    })  # fmt: skip
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: Content | None | UnsetType = UNSET
-    name: ShortText | None = None
+    content: Content | None = None
+    name: fields.ShortText | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
+    reasoning: str | None = None
     tool_calls: ToolCalls | None = None
     tool_call_id: CallId | None = None
 
@@ -79,65 +99,89 @@ class Message(msgspec.Struct, forbid_unknown_fields=True):
 class PromptField(msgspec.Struct, forbid_unknown_fields=True):
     """A stored template and what to fill in; versions may be written as numbers or as texts."""
 
-    id: ShortText
-    version: int | ShortText | None = None
-    variables: Annotated[dict[ShortText, str | int], Meta(max_length=VARIABLES_MAX)] | None = None
+    id: fields.ShortText
+    version: int | fields.ShortText | None = None
+    variables: (
+        Annotated[dict[fields.ShortText, str | int], Meta(max_length=VARIABLES_MAX)] | None
+    ) = None
 
 
-class ChatRequest(Common, kw_only=True):
+class ChatRequest(fields.Common, kw_only=True):
     """The body of a chat completion; `messages` may be left out where `prompt` names a template."""
 
-    messages: Annotated[list[Message], Meta(min_length=1, max_length=MESSAGES_MAX)] | UnsetType = (
-        UNSET
-    )
+    HARMLESS: ClassVar[frozenset[str]] = fields.Common.HARMLESS | {"function_call"}
+    # Its calls would come back in a form that whoever sends it does not read.
+    REFUSED: ClassVar[frozenset[str]] = frozenset({"functions"})
+
+    messages: Annotated[list[Message], Meta(min_length=1, max_length=MESSAGES_MAX)] | None = None
     prompt: PromptField | None = None
-    max_completion_tokens: Count | None = None
+    max_completion_tokens: fields.Count | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=LOGPROBS_MAX)] | None = None
     response_format: ResponseFormat | None = None
     tools: Tools | None = None
     tool_choice: Choice | None = None
     parallel_tool_calls: bool | None = None
+    modalities: list[Literal["text"]] | None = None
+    add_generation_prompt: Literal[True] | None = None
+    continue_final_message: Literal[False] | None = None
+    reasoning_effort: Effort | None = None
+    chat_template_kwargs: Variables | None = None
 
 
 # Fields that only messages of one role may have.
 _OF_ROLE = (
     ("tool_calls", "assistant"), ("refusal", "assistant"), ("reasoning_content", "assistant"),
-    ("tool_call_id", "tool"),
+    ("reasoning", "assistant"), ("tool_call_id", "tool"),
 )  # fmt: skip
 _decoder = msgspec.json.Decoder(ChatRequest)
 
 
 def parse(data: bytes) -> Ask:
     """Body bytes to an `Ask`; raises `Refusal`."""
-    request = parse_body(data, _decoder)
-    check_common(request)
+    request, left = parse_body(data, _decoder)
+    return ask_of(request, left, len(data))
+
+
+def ask_of(request: ChatRequest, left: LeftOut, size: int, places: Sequence[str] = ()) -> Ask:
+    """An `Ask` of a body of `size` bytes, with `places` as in `turns_of`; raises `Refusal`."""
+    fields.check_common(request)
     if request.top_logprobs is not None and not request.logprobs:
         raise bad_field("top_logprobs", "'top_logprobs' needs 'logprobs': true.")
-    tools = offered(request.tools, request.tool_choice, request.parallel_tool_calls)
-    if request.messages is UNSET and request.prompt is None:
+    tools = offered(request.tools, request.tool_choice)
+    if request.messages is None and request.prompt is None:
         raise _missing("messages")
     wanted = _wanted(request) if tools else wanted_format(*_formats(request))
     return Ask(
         operation="chat",
         model=request.model,
         stream=bool(request.stream),
-        include_usage=include_usage(request),
-        sampling=sampling_of(
+        include_usage=fields.include_usage(request),
+        sampling=fields.sampling_of(
             request,
             logprobs=(request.top_logprobs or 0) if request.logprobs else None,
             wanted=wanted,
         ),
         output_tokens=_output_tokens(request),
-        stop=stop_strings(request.stop),
-        bytes=len(data),
+        stop=fields.stop_strings(request.stop),
+        bytes=size,
         output_field="max_completion_tokens" if request.max_completion_tokens else "max_tokens",
-        turns=() if request.messages is UNSET else _turns(request.messages),
+        turns=turns_of(request.messages or [], places),
         prompt=_prompt(request.prompt),
         tools=tools,
         grammar_field=wanted.field if wanted else "",
-        passed=passed_fields(request),
-    )
+        passed=fields.passed_fields(request),
+        ignored=fields.ignored_of(request, left),
+        unknown=left.unknown,
+        cache_key=request.prompt_cache_key or "",
+        needs=fields.needs_of(request),
+        stop_tokens=tuple(request.stop_token_ids or ()),
+        continuous_usage=fields.continuous_usage(request),
+        effort=request.reasoning_effort,
+        variables=request.chat_template_kwargs or {},
+        user=request.safety_identifier or request.user or "",
+        labels=request.metadata or {},
+    ).seeing()
 
 
 def _formats(request: ChatRequest) -> tuple[ResponseFormat | None, StructuredOutputs | None]:
@@ -174,12 +218,16 @@ def _prompt(field: PromptField | None) -> PromptUse | None:
     return PromptUse(field.id, version, field.variables or {})
 
 
-def _turns(messages: list[Message]) -> tuple[Turn, ...]:
-    """Messages with their texts joined; a tool's message must answer a call made before it."""
+def turns_of(messages: list[Message], places: Sequence[str] = ()) -> tuple[Turn, ...]:
+    """Messages with their texts joined; a tool's message must answer a call made before it.
+
+    `places` are what the client calls the messages. What a tool shows, the user shows after it.
+    """
     turns: list[Turn] = []
     called: set[str] = set()
+    held: list[Picture] = []
     for place, message in enumerate(messages):
-        at = f"messages[{place}]"
+        at = places[place] if places else f"messages[{place}]"
         _check_fields(message, at)
         if message.role == "tool" and message.tool_call_id not in called:
             field = f"{at}.tool_call_id"
@@ -189,40 +237,50 @@ def _turns(messages: list[Message]) -> tuple[Turn, ...]:
             calls = tool_uses(message.tool_calls, f"{at}.tool_calls")
             called.update(call.id for call in calls)
         role = "system" if message.role == "developer" else message.role
-        turns.append(
-            Turn(role, _text(message, at), calls, message.tool_call_id, message.reasoning_content)
-        )
-    return tuple(turns)
+        thought = message.reasoning_content or message.reasoning
+        if held and role != "tool":
+            turns.append(Turn("user", "", pictures=tuple(held)))
+            held = []
+        text, pictures = message.content, list[Picture]()
+        if not isinstance(text, str):
+            text, pictures = _parts(message, at)
+            if role == "tool":
+                held, pictures = held + pictures, []
+        turns.append(Turn(role, text, calls, message.tool_call_id, thought, tuple(pictures)))
+    last = [Turn("user", "", pictures=tuple(held))] if held else []
+    return (*turns, *last)
 
 
 def _check_fields(message: Message, at: str) -> None:
     """Which fields a message must and may have depends on its role."""
     for field, role in _OF_ROLE:
-        if getattr(message, field) is not None and message.role != role:
+        if getattr(message, field) and message.role != role:
             raise bad_field(f"{at}.{field}", f"'{at}.{field}' needs the role '{role}'.")
     if message.role == "tool" and message.tool_call_id is None:
         raise _missing(f"{at}.tool_call_id")
-    if message.role == "assistant" and (message.tool_calls or message.refusal):
-        return
-    if message.content is UNSET:
+    if message.content is None and message.role != "assistant":
         raise _missing(f"{at}.content")
-    if message.content is None:
-        raise bad_field(f"{at}.content", f"'{at}.content' must be a string or a list, not null.")
 
 
 def _missing(field: str) -> Refusal:
     return bad_field(field, f"Missing parameter: '{field}'.", "missing_required_parameter")
 
 
-def _text(message: Message, at: str) -> str:
-    if message.content is None or message.content is UNSET:
-        return message.refusal or ""
-    if isinstance(message.content, str):
-        return message.content
-    texts = []
+def _parts(message: Message, at: str) -> tuple[str, list[Picture]]:
+    """The text of a message without or with several parts, and the pictures in it."""
+    if message.content is None:
+        return message.refusal or "", []
+    text, pictures = "", list[Picture]()
     for number, part in enumerate(message.content):
-        if not isinstance(part, TextPart):
+        field = f"{at}.content[{number}]"
+        if isinstance(part, TextPart):
+            text += part.text
+        elif isinstance(part, ImagePart):
+            if message.role not in ("user", "tool"):
+                raise bad_field(field, f"'{field}' needs a message of the role 'user'.")
+            place, shown = len(text) * (message.role == "user"), part.image_url
+            pictures.append(Picture(place, field, shown.url, shown.detail))
+        else:
             kind = type(part).__name__.removesuffix("Part").lower()
-            raise bad_field(f"{at}.content[{number}]", f"This model does not accept {kind} parts.")
-        texts.append(part.text)
-    return "".join(texts)
+            raise bad_field(field, f"This model does not accept {kind} parts.")
+    return text, pictures

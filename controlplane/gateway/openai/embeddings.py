@@ -10,14 +10,13 @@ from msgspec import Meta
 
 from controlplane.gateway.answer import Charge
 from controlplane.gateway.ask import Ask, Inputs
-from controlplane.gateway.openai.fields import Name, ShortText
+from controlplane.gateway.openai.fields import TOKEN_ID_MAX, KeptText, Name, Truncation
 from controlplane.gateway.openai.parse import parse_body
 from controlplane.gateway.openai.render import charge_json
-from controlplane.gateway.refusal import Refusal, bad_field
-from inference.contract.frames import INPUTS_MAX, INPUTS_TOKENS_MAX, Sampling
+from controlplane.gateway.refusal import bad_field
+from inference.contract.frames import INPUTS_MAX, INPUTS_TOKENS_MAX
 from inference.contract.parts import Vectors
 
-TOKEN_ID_MAX = 2**31
 FLOAT_BYTES = 4
 # Token ids of all inputs, and the other fields.
 VALUES_MAX = INPUTS_TOKENS_MAX + 16
@@ -35,7 +34,8 @@ class EmbeddingRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
     input: str | Items
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Meta(ge=1, le=65536)] | None = None
-    user: ShortText | None = None
+    user: KeptText | None = None
+    truncate_prompt_tokens: Truncation | None = None
 
 
 _decoder = msgspec.json.Decoder(EmbeddingRequest)
@@ -43,54 +43,65 @@ _decoder = msgspec.json.Decoder(EmbeddingRequest)
 
 def parse(data: bytes) -> Ask:
     """Body bytes to an `Ask`; raises `Refusal`."""
-    request = parse_body(data, _decoder, values_max=VALUES_MAX)
+    request, left = parse_body(data, _decoder, values_max=VALUES_MAX)
     return Ask(
         operation="embedding",
         model=request.model,
-        stream=False,
-        include_usage=False,
-        sampling=Sampling(max_tokens=0),
-        output_tokens=None,
-        stop=(),
         bytes=len(data),
         inputs=_inputs(request),
+        ignored=left.ignored,
+        unknown=left.unknown,
+        user=request.user or "",
     )
 
 
 def _inputs(request: EmbeddingRequest) -> Inputs:
     given = request.input
+    texts, tokens = sorted_items(given, "input")
     listed = not isinstance(given, str) and not isinstance(given[0], int)
-    texts: tuple[str, ...] = ()
-    tokens: tuple[list[int], ...] = ()
-    if isinstance(given, str):
-        texts = (given,)
-    elif _texts(given):
-        texts = tuple(given)
-    elif _ids(given):
-        tokens = (given,)
-    elif _lists(given):
-        tokens = tuple(given)
-    else:
-        raise bad_field("input", "'input' must not mix strings, token ids and lists of token ids.")
     made = Inputs(
         texts=texts,
         tokens=tokens,
         listed=listed,
         base64=request.encoding_format == "base64",
         dimensions=request.dimensions,
+        truncate=request.truncate_prompt_tokens or None,
     )
     _check(made)
     return made
 
 
-def _check(inputs: Inputs) -> None:
+def sorted_items(
+    given: str | list[str | int | list[int]], field: str
+) -> tuple[tuple[str, ...], tuple[list[int], ...]]:
+    """Texts, or else lists of token ids; raises `Refusal` for a mixture."""
+    if isinstance(given, str):
+        return (given,), ()
+    if _texts(given):
+        return tuple(given), ()
+    if _ids(given):
+        return (), (given,)
+    if _lists(given):
+        return (), tuple(given)
+    message = f"'{field}' must not mix strings, token ids and lists of token ids."
+    raise bad_field(field, message)
+
+
+def check_texts(inputs: Inputs) -> None:
+    """Few enough inputs, and none without text; raises `Refusal`."""
     if len(inputs) > INPUTS_MAX:
+        what = inputs.name
         raise bad_field(
-            "input", f"'input' has {len(inputs)} items; at most {INPUTS_MAX} are accepted."
+            what, f"'{what}' has {len(inputs)} items; at most {INPUTS_MAX} are accepted."
         )
     for place, text in enumerate(inputs.texts):
         if not text:
-            raise _empty(inputs.field(place))
+            field = inputs.field(place)
+            raise bad_field(field, f"'{field}' is empty.")
+
+
+def _check(inputs: Inputs) -> None:
+    check_texts(inputs)
     for place, ids in enumerate(inputs.tokens):
         if not 0 <= min(ids) <= max(ids) < TOKEN_ID_MAX:
             field = inputs.field(place)
@@ -107,10 +118,6 @@ def _ids(given: list[str | int | list[int]]) -> TypeGuard[list[int]]:
 
 def _lists(given: list[str | int | list[int]]) -> TypeGuard[list[list[int]]]:
     return all(isinstance(item, list) for item in given)
-
-
-def _empty(field: str) -> Refusal:
-    return bad_field(field, f"'{field}' is empty.")
 
 
 class EmbeddingWriter:

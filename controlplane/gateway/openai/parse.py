@@ -1,4 +1,5 @@
-"""JSON to a typed request, refusing what JSON itself leaves open.
+"""JSON to a typed request, refusing what JSON itself leaves open; and the decoder's complaints in
+words that an API user reads: what the field must be, and what it is.
 
 `json` reads the body first for what msgspec lets pass: duplicate fields, NaN and unbounded depth.
 Every refusal names the field at fault.
@@ -10,7 +11,7 @@ from typing import NoReturn, TypeVar
 
 import msgspec
 
-from controlplane.gateway.openai.wording import in_words
+from controlplane.gateway.openai.tolerant import TOLERABLE, LeftOut, read_tolerantly
 from controlplane.gateway.refusal import Refusal, bad_field
 from controlplane.gateway.s1_admission.helpers.offload import is_large
 
@@ -22,37 +23,52 @@ VALUES_MAX = 262_144
 # Digits of a number; more are none that a field could take.
 NUMBER_CHARS_MAX = 4_300
 BYTE_ORDER_MARK = "\ufeff"
-# Parameters of the API that nothing here offers yet: said so, rather than called unknown.
-KNOWN_UNSUPPORTED = frozenset(
-    {
-        "audio", "function_call", "functions", "modalities", "parallel_tool_calls", "prediction",
-        "prompt_cache_key", "reasoning_effort", "response_format", "safety_identifier", "store",
-        "suffix", "tool_choice", "tools", "verbosity", "web_search_options",
-    }
-)  # fmt: skip
+NOTHING_LEFT_OUT = LeftOut()
 _SQUARE = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKET = bytes(set(range(256)) - set(b"[]{}"))
 _DECODER_SAYS = "JSON is malformed: "
-_PATH = re.compile(r" - at `(?:key in )?\$\.?(?P<path>[^`]*)`$")
-_UNKNOWN = re.compile(r"unknown field `(?P<field>[^`]*)`")
+_PATH = re.compile(r" - at `(?:key` in `)?\$\.?(?P<path>[^`]*)`$")
 _MISSING = re.compile(r"missing required field `(?P<field>[^`]*)`")
 
 Body = TypeVar("Body", bound=msgspec.Struct)
+_TYPES = {
+    "int": "an integer", "float": "a number", "str": "a string", "bool": "true or false",
+    "array": "a list", "object": "an object", "null": "null",
+}  # fmt: skip
+_GIVEN = {**_TYPES, "bool": "a boolean", "float": "a number with a fraction"}
+_BOUND = re.compile(r"^Expected `(?:int|float)` (?P<sign><=|>=|>) (?P<bound>\S+)$")
+_LENGTH = re.compile(r"^Expected `(?P<type>\w+)` of length (?P<sign><=|>=) (?P<bound>\d+)$")
+_TYPE = re.compile(r"^Expected `(?P<wanted>[^`]+)`, got `(?P<given>\w+)`$")
+# Not `$`, before which a line end may stand.
+NAME_PATTERN = r"^[a-zA-Z0-9_-]{1,64}\Z"
+# PostgreSQL keeps no text with a zero byte.
+STORED_PATTERN = r"^[^\x00]*\Z"
+_PATTERNS = {
+    repr(NAME_PATTERN): "must be 1 to 64 letters, digits, '_' or '-'",
+    repr(STORED_PATTERN): "must not contain a zero byte",
+}
+_PATTERN = re.compile(r"^Expected `str` matching regex (?P<pattern>'.*')$")
+_VALUE = re.compile(r"^Invalid (?:enum )?value (?P<value>.*)$", re.DOTALL)
+_SIGNS = {"<=": "at most", ">=": "at least", ">": "more than"}
+_UNITS = {"str": "character", "array": "item", "object": "entry"}
 
 
 def parse_body(
     data: bytes, decoder: msgspec.json.Decoder[Body], *, values_max: int = VALUES_MAX
-) -> Body:
-    """Decode and check a request body; raises `Refusal` (400) with `param` set."""
+) -> tuple[Body, LeftOut]:
+    """Decode and check a request body; raises `Refusal` (400) with `param` set.
+
+    What it left out is told beside it.
+    """
     large = is_large(data)
     if large:
         check_counts(data, None, values_max=values_max)
     else:
         _check_json(data, _small_decoder)
     try:
-        body = decoder.decode(data)
+        read = _read(data, decoder)
     except msgspec.ValidationError as error:
-        raise _named(str(error)) from error
+        raise named_error(str(error)) from error
     except msgspec.DecodeError as error:
         raise _malformed(str(error)) from error
     except RecursionError as error:
@@ -60,7 +76,16 @@ def parse_body(
     if large:
         # Only now: the typed decoder is quick to refuse a body that is large for no good reason.
         _check_json(data, _large_decoder)
-    return body
+    return read
+
+
+def _read(data: bytes, decoder: msgspec.json.Decoder[Body]) -> tuple[Body, LeftOut]:
+    try:
+        return decoder.decode(data), NOTHING_LEFT_OUT
+    except msgspec.ValidationError as error:
+        if not TOLERABLE.search(str(error)):
+            raise
+    return read_tolerantly(data, decoder.type)
 
 
 def check_counts(data: bytes, field: str | None, *, values_max: int = VALUES_MAX) -> None:
@@ -190,10 +215,7 @@ def _no_constant(name: str) -> NoReturn:
 
 _small_decoder = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
 _large_decoder = json.JSONDecoder(
-    object_pairs_hook=_unique,
-    parse_constant=_no_constant,
-    parse_int=_number,
-    parse_float=_number,
+    object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_number, parse_float=_number
 )
 
 
@@ -210,20 +232,39 @@ def _malformed(reason: str) -> Refusal:
     return bad_field(None, f"The body is not valid JSON: {reason.removeprefix(_DECODER_SAYS)}.")
 
 
-def _named(message: str) -> Refusal:
+def named_error(message: str) -> Refusal:
     """Turn msgspec's message into a refusal that names the path as `param`."""
     found = _PATH.search(message)
     # Only objects with free keys are addressed so, and the key is not told.
     path = found["path"].removesuffix("[...]") if found else ""
     text = message[: found.start()] if found else message
-    for pattern, verb in ((_UNKNOWN, "Unknown parameter"), (_MISSING, "Missing parameter")):
-        named = pattern.search(text)
-        if named:
-            param = f"{path}.{named['field']}" if path else named["field"]
-            if pattern is _UNKNOWN and named["field"] in KNOWN_UNSUPPORTED:
-                return bad_field(param, f"'{param}' is not supported.", "unsupported_parameter")
-            code = "unknown_parameter" if pattern is _UNKNOWN else "missing_required_parameter"
-            return bad_field(param, f"{verb}: '{param}'.", code)
-    if found and found["path"].endswith("[...]"):
+    if missing := _MISSING.search(text):
+        param = f"{path}.{missing['field']}" if path else missing["field"]
+        return bad_field(param, f"Missing parameter: '{param}'.", "missing_required_parameter")
+    if path and found and found["path"].endswith("[...]"):
         return bad_field(path, f"A value in '{path}' {in_words(text)}.")
     return bad_field(path or None, f"'{path}' {in_words(text)}." if path else f"{text}.")
+
+
+def in_words(complaint: str) -> str:
+    """The rule that a value breaks, as the end of a sentence that names the field."""
+    if found := _BOUND.match(complaint):
+        return f"must be {_SIGNS[found['sign']]} {found['bound'].removesuffix('.0')}"
+    if found := _LENGTH.match(complaint):
+        return f"must have {_SIGNS[found['sign']]} {_counted(found['bound'], found['type'])}"
+    if found := _TYPE.match(complaint):
+        wanted = [each for each in found["wanted"].split(" | ") if each != "null"]
+        needed = " or ".join(_TYPES.get(each, each) for each in wanted)
+        given = _GIVEN.get(found["given"], found["given"])
+        return f"must be {needed}, not {given}"
+    if found := _PATTERN.match(complaint):
+        return _PATTERNS[found["pattern"]]
+    if found := _VALUE.match(complaint):
+        return f"does not accept the value {found['value']}"
+    return f"is not valid ({complaint})"
+
+
+def _counted(number: str, kind: str) -> str:
+    unit = _UNITS.get(kind, "item")
+    plural = "entries" if unit == "entry" else unit + "s"
+    return f"{number} {unit if number == '1' else plural}"

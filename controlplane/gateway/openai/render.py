@@ -4,20 +4,11 @@ from typing import Any
 
 import msgspec
 
-from controlplane.gateway.answer import Charge, Piece, TokenText
+from controlplane.gateway.answer import UNSCORED, Charge, Piece, TokenText
 from controlplane.gateway.ask import Ask
-from controlplane.gateway.openai.bodies import (
-    Charged,
-    ChatChoice,
-    ChatLogprobs,
-    ChatMessage,
-    CompletionUsage,
-    TextChoice,
-    TextLogprobs,
-    TokenChance,
-)  # fmt: skip
+from controlplane.gateway.openai import bodies
 from controlplane.gateway.openai.tools import CalledFunction, ToolCall
-from controlplane.kernel.apis import Error
+from controlplane.gateway.refusal import Refusal
 from controlplane.kernel.ids import id_time_ms
 from controlplane.kernel.money import usd_text
 from inference.contract.frames import Usage
@@ -31,17 +22,26 @@ NEVER_WRITTEN = ("audio_tokens", "accepted_prediction_tokens", "rejected_predict
 _encode = msgspec.json.encode
 
 
-def error_event(body: Error) -> bytes:
-    """What ends a stream that failed: an error, and no end mark after it."""
-    return b"data: " + _encode(body) + b"\n\n"
-
-
-def usage_json(usage: Usage) -> CompletionUsage:
+def usage_json(usage: Usage) -> bodies.CompletionUsage:
     """The `usage` object."""
     read, written = usage.prompt_tokens, usage.completion_tokens
     details = {"reasoning_tokens": usage.reasoning_tokens, **dict.fromkeys(NEVER_WRITTEN, 0)}
     of_prompt = {"cached_tokens": usage.cached_tokens, "audio_tokens": 0}
-    return CompletionUsage(read, written, read + written, of_prompt, details)
+    return bodies.CompletionUsage(read, written, read + written, of_prompt, details)
+
+
+def token_chances(entries: list[TokenLogprob], token_text: TokenText) -> list[bodies.TokenChance]:
+    """Chosen tokens, each with the likeliest in its place."""
+
+    def chance(token: int, logprob: float) -> bodies.TokenChance:
+        text, data = token_text(token)
+        return bodies.TokenChance(text, _finite(logprob), list(data))
+
+    made = []
+    for entry in entries:
+        made.append(chance(entry.token, entry.logprob))
+        made[-1].top_logprobs = [chance(token, logprob) for token, logprob in entry.top]
+    return made
 
 
 class ChatWriter:
@@ -52,18 +52,18 @@ class ChatWriter:
     chunk_object = "chat.completion.chunk"
 
     __slots__ = (
-        "_around",
-        "_head",
-        "_head_bytes",
-        "_opened",
-        "_tail",
-        "_token_text",
-        "_usage",
+        "_around", "_head", "_head_bytes", "_opened", "_tail", "_token_text", "_usage",
         "_wants_logprobs",
-    )
+    )  # fmt: skip
 
     def __init__(
-        self, request: bytes, ask: Ask, *, fingerprint: str, token_text: TokenText
+        self,
+        request: bytes,
+        ask: Ask,
+        *,
+        fingerprint: str,
+        token_text: TokenText,
+        **_: object,
     ) -> None:
         self._usage = ask.include_usage
         self._wants_logprobs = ask.sampling.logprobs is not None
@@ -85,7 +85,9 @@ class ChatWriter:
 
     def chunk(self, pieces: list[Piece]) -> bytes:
         """One event per piece; a choice's first is preceded by its role."""
-        head = self._head_bytes
+        head, tail = self._head_bytes, self._tail
+        if pieces and pieces[0].usage is not None:
+            tail = b',"usage":%b}\n\n' % _encode(usage_json(pieces[0].usage))
         events = []
         for piece in pieces:
             if piece.choice not in self._opened:
@@ -96,10 +98,11 @@ class ChatWriter:
             if piece.text or piece.logprobs:
                 events.append(self._delta(piece))
             if piece.calls:
-                events.append(self._calling(piece))
+                # One each, as clients expect: some read only the first of a chunk.
+                events += [self._calling(piece.choice, call) for call in piece.calls]
             if piece.finish is not None:
                 events.append(self._closing(piece))
-        return b"".join(head + event + b"]" + self._tail for event in events if event)
+        return b"".join(head + event + b"]" + tail for event in events if event)
 
     def next_chunk(self, choice: int, text: str) -> bytes:
         """The same of a text without logprobs, of a choice that has begun and goes on."""
@@ -132,6 +135,9 @@ class ChatWriter:
         }
         return _encode(whole)
 
+    def failure(self, refusal: Refusal) -> None:
+        """The event of `OpenAIDialect` says all."""
+
     def _opening(self, choice: int) -> bytes:
         return (
             b'{"index":%d,"delta":{"role":"assistant","content":"","refusal":null},'
@@ -151,10 +157,10 @@ class ChatWriter:
             % (piece.choice, _encode(piece.reasoning))
         )
 
-    def _calling(self, piece: Piece) -> bytes:
-        return b'{"index":%d,"delta":{"tool_calls":%b},"logprobs":null,"finish_reason":null}' % (
-            piece.choice,
-            _encode([_call_delta(call) for call in piece.calls]),
+    def _calling(self, choice: int, call: ToolCallDelta) -> bytes:
+        return b'{"index":%d,"delta":{"tool_calls":[%b]},"logprobs":null,"finish_reason":null}' % (
+            choice,
+            _encode(_call_delta(call)),
         )
 
     def _closing(self, piece: Piece) -> bytes:
@@ -163,14 +169,14 @@ class ChatWriter:
             _encode(piece.finish),
         )
 
-    def _choice(self, piece: Piece) -> ChatChoice | TextChoice:
-        message = ChatMessage("assistant", piece.text)
+    def _choice(self, piece: Piece) -> bodies.ChatChoice | bodies.TextChoice:
+        message = bodies.ChatMessage("assistant", piece.text)
         if piece.reasoning:
             message.reasoning_content = piece.reasoning
         if piece.calls:
             message.content = piece.text or None
-            message.tool_calls = _whole_calls(piece.calls)
-        return ChatChoice(piece.choice, message, self._logprobs(piece), piece.finish)
+            message.tool_calls = whole_calls(piece.calls)
+        return bodies.ChatChoice(piece.choice, message, self._logprobs(piece), piece.finish)
 
     def _logprobs_bytes(self, piece: Piece) -> bytes:
         return _encode(self._logprobs(piece)) if self._wants_logprobs else b"null"
@@ -178,16 +184,7 @@ class ChatWriter:
     def _logprobs(self, piece: Piece) -> Any:
         if not self._wants_logprobs:
             return None
-        return ChatLogprobs([self._entry(entry) for entry in piece.logprobs])
-
-    def _entry(self, entry: TokenLogprob) -> TokenChance:
-        made = self._token(entry.token, entry.logprob)
-        made.top_logprobs = [self._token(token, logprob) for token, logprob in entry.top]
-        return made
-
-    def _token(self, token: int, logprob: float) -> TokenChance:
-        text, data = self._token_text(token)
-        return TokenChance(text, _finite(logprob), list(data))
+        return bodies.ChatLogprobs(token_chances(piece.logprobs, self._token_text))
 
 
 class CompletionWriter(ChatWriter):
@@ -199,11 +196,9 @@ class CompletionWriter(ChatWriter):
 
     __slots__ = ("_offsets",)
 
-    def __init__(
-        self, request: bytes, ask: Ask, *, fingerprint: str, token_text: TokenText
-    ) -> None:
-        super().__init__(request, ask, fingerprint=fingerprint, token_text=token_text)
-        self._offsets = [0] * ask.sampling.n
+    def __init__(self, request: bytes, ask: Ask, **facts: Any) -> None:
+        super().__init__(request, ask, **facts)
+        self._offsets = [0] * ask.choices
 
     def _opening(self, choice: int) -> bytes:
         return b""
@@ -224,24 +219,30 @@ class CompletionWriter(ChatWriter):
             _encode(piece.finish),
         )
 
-    def _choice(self, piece: Piece) -> TextChoice:
-        return TextChoice(piece.choice, piece.text, self._logprobs(piece), piece.finish)
+    def _choice(self, piece: Piece) -> bodies.TextChoice:
+        return bodies.TextChoice(piece.choice, piece.text, self._logprobs(piece), piece.finish)
 
-    def _logprobs(self, piece: Piece) -> TextLogprobs | None:
+    def _logprobs(self, piece: Piece) -> bodies.TextLogprobs | None:
         if not self._wants_logprobs:
             return None
         texts = [self._token_text(entry.token)[0] for entry in piece.logprobs]
         # Counted on from one chunk to the next.
+        self._offsets[piece.choice] -= piece.unseen
         offsets = []
         for text in texts:
-            offsets.append(self._offsets[piece.choice])
+            offsets.append(max(0, self._offsets[piece.choice]))
             self._offsets[piece.choice] += len(text)
         tops = [
-            {self._token_text(token)[0]: _finite(logprob) for token, logprob in entry.top}
+            None
+            if entry.logprob == UNSCORED
+            else {self._token_text(token)[0]: _finite(logprob) for token, logprob in entry.top}
             for entry in piece.logprobs
         ]
-        chosen = [_finite(entry.logprob) for entry in piece.logprobs]
-        return TextLogprobs(texts, chosen, tops, offsets)
+        chosen = [
+            None if entry.logprob == UNSCORED else _finite(entry.logprob)
+            for entry in piece.logprobs
+        ]
+        return bodies.TextLogprobs(texts, chosen, tops, offsets)
 
 
 def _call_delta(call: ToolCallDelta) -> dict[str, object]:
@@ -252,7 +253,8 @@ def _call_delta(call: ToolCallDelta) -> dict[str, object]:
     return {"index": call.index, "id": call.id, "type": "function", "function": function}
 
 
-def _whole_calls(deltas: list[ToolCallDelta]) -> list[ToolCall]:
+def whole_calls(deltas: list[ToolCallDelta]) -> list[ToolCall]:
+    """The calls that their pieces make."""
     arguments: dict[int, str] = {}
     for delta in deltas:
         arguments[delta.index] = arguments.get(delta.index, "") + delta.arguments
@@ -268,6 +270,6 @@ def _finite(logprob: float) -> float:
     return logprob if logprob > LOGPROB_MIN else LOGPROB_MIN
 
 
-def charge_json(charge: Charge) -> dict[str, Charged]:
+def charge_json(charge: Charge) -> dict[str, bodies.Charged]:
     """Our own addition beside `usage`: the exact charge, as a decimal text."""
     return {"sluice": {"cost_usd": usd_text(charge.amount_nano)}}

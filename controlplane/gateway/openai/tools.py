@@ -2,16 +2,14 @@
 
 import json
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
 
 from controlplane.gateway.ask import ToolUse
-from controlplane.gateway.openai.parse import DEPTH_MAX, check_counts, nests_too_deep
-from controlplane.gateway.openai.schemas import check_schema
-from controlplane.gateway.openai.structured import WantedFormat, bounded
-from controlplane.gateway.openai.wording import NAME_PATTERN
+from controlplane.gateway.openai.parse import DEPTH_MAX, NAME_PATTERN, check_counts, nests_too_deep
+from controlplane.gateway.openai.structured import WantedFormat, bounded, check_schema, closed
 from controlplane.gateway.refusal import bad_field
 from controlplane.gateway.s1_admission.helpers.offload import LARGE_BYTES
 from controlplane.gateway.toolform import calls_grammar, json_rule
@@ -37,6 +35,7 @@ class Function(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 class Tool(msgspec.Struct, forbid_unknown_fields=True):
     """One entry of `tools`."""
 
+    HARMLESS: ClassVar[frozenset[str]] = frozenset({"cache_control"})
     type: Literal["function"]
     function: Function
 
@@ -64,35 +63,33 @@ class CalledFunction(msgspec.Struct, forbid_unknown_fields=True):
 class ToolCall(msgspec.Struct, forbid_unknown_fields=True):
     """A call in a message of the assistant."""
 
+    HARMLESS: ClassVar[frozenset[str]] = frozenset({"index", "provider_specific_fields"})
     id: CallId
     type: Literal["function"]
     function: CalledFunction
 
 
-Tools = Annotated[list[Tool], Meta(min_length=1, max_length=TOOLS_MAX)]
-ToolCalls = Annotated[list[ToolCall], Meta(min_length=1, max_length=CALLS_MAX)]
+Tools = Annotated[list[Tool], Meta(max_length=TOOLS_MAX)]
+ToolCalls = Annotated[list[ToolCall], Meta(max_length=CALLS_MAX)]
 Choice = Literal["none", "auto", "required"] | ToolChoice
 
 
-def offered(
-    tools: list[Tool] | None, choice: Choice | None, parallel: bool | None
-) -> tuple[dict[str, Any], ...]:
+def offered(tools: list[Tool] | None, choice: Choice | None) -> tuple[dict[str, Any], ...]:
     """The tools as templates read them, none where none may be called; raises `Refusal` (400)."""
-    if tools is None:
-        for field, given in (("tool_choice", choice), ("parallel_tool_calls", parallel)):
-            if given is not None:
-                raise bad_field(field, f"'{field}' needs 'tools'.")
+    if not tools:
+        if choice not in (None, "none", "auto"):
+            raise bad_field("tool_choice", "'tool_choice' needs 'tools'.")
         return ()
     names = [tool.function.name for tool in tools]
     for place, tool in enumerate(tools):
         if names.index(tool.function.name) != place:
             at = f"tools[{place}].function.name"
             raise bad_field(at, f"'{at}' is already the name of another function.")
-        _check_parameters(tool, f"tools[{place}].function.parameters")
+        check_parameters(tool, f"tools[{place}].function.parameters")
     if isinstance(choice, ToolChoice) and choice.function.name not in names:
         at = "tool_choice.function.name"
         raise bad_field(at, f"'{at}' is not the name of one of the 'tools'.")
-    return () if choice == "none" else tuple(map(msgspec.to_builtins, map(_shown, tools)))
+    return () if choice == "none" else tuple(map(msgspec.to_builtins, map(shown_tool, tools)))
 
 
 def wanted_calls(
@@ -102,7 +99,7 @@ def wanted_calls(
     named = choice.function.name if isinstance(choice, ToolChoice) else None
     source = calls_grammar(
         {
-            tool.function.name: json_rule(_parameters(tool), JSON_WHITESPACE)
+            tool.function.name: json_rule(closed(_parameters(tool)), JSON_WHITESPACE)
             for tool in tools
             if named in (None, tool.function.name)
         },
@@ -135,7 +132,8 @@ def _content_rule(content: WantedFormat | None) -> str | None:
     raise bad_field(content.field, f"'{content.field}' cannot be combined with 'tools'.")
 
 
-def _check_parameters(tool: Tool, field: str) -> None:
+def check_parameters(tool: Tool, field: str) -> None:
+    """Raises `Refusal` (400) unless they are the schema of an object."""
     check_schema(_parameters(tool), field)
     if _parameters(tool)["type"] != "object":
         raise bad_field(f"{field}.type", f"'{field}.type' must be 'object'.")
@@ -148,7 +146,8 @@ def _parameters(tool: Tool) -> dict[str, Any]:
     return {"type": "object", **given}
 
 
-def _shown(tool: Tool) -> dict[str, Any]:
+def shown_tool(tool: Tool) -> dict[str, Any]:
+    """As chat templates read it."""
     function = tool.function
     shown: dict[str, Any] = {"name": function.name}
     if function.description is not None:

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
-from controlplane.gateway.http.exchange import Exchange
+from controlplane.gateway.http.exchange import Incoming
 from controlplane.gateway.ports import Keys, Ledger, Limiter, Standings
 from controlplane.gateway.refusal import BAD_REQUEST, Refusal
 from controlplane.gateway.results import Admitted, Asked
@@ -22,6 +22,7 @@ from controlplane.gateway.s1_admission.hold import (
 from controlplane.gateway.s1_admission.limits import (
     check_requests,
     count_request,
+    counted_key,
     estimate_tokens,
     take_limits,
 )
@@ -32,7 +33,9 @@ from controlplane.gateway.s1_admission.schema import (
     read_schema_beside,
 )
 from controlplane.gateway.snapshot import KeyRecord
-from controlplane.kernel.bytes_budget import BytesBudget
+from controlplane.kernel.bytes_budget import BytesBudget, Portion
+
+KEPT_OPERATIONS = frozenset({"chat", "completion"})
 
 
 class ReadPorts(Protocol):
@@ -54,11 +57,12 @@ class AdmitPorts(Protocol):
 
 
 async def read_ask(
-    call: Call, exchange: Exchange, parse: Parse, state: ReadPorts, *, key: KeyRecord
+    call: Call, exchange: Incoming, parse: Parse, state: ReadPorts, *, key: KeyRecord
 ) -> Asked:
-    """Body and schema; raises `Refusal`."""
+    """Body and schema; whoever gets a portion frees it; raises `Refusal`."""
     snapshot = state.keys.snapshot()
     portion = state.bodies.portion(key.organization)
+    kept: Portion | None = None
     try:
         check = LimitsCheck(partial(check_requests, key, state.limiter))
         body = await read_body(call, exchange, portion, check)
@@ -68,10 +72,15 @@ async def read_ask(
         else:
             ask = read_schema(call, body, parse)
         ask, plan = plan_schema(call, ask, key=key, snapshot=snapshot)
-        ticket = make_ticket(call, body, key, route=ask.operation)
-        return Asked(key, snapshot, ask, plan, ticket)
+        ticket = make_ticket(call, body, key, route=exchange.path)
+        keeps = ask.operation in KEPT_OPERATIONS and snapshot.projects[key.project].keeps_days
+        kept = portion if ask.pictures or keeps else None
+        counted = counted_key(key, ask, plan, snapshot)
+        said = (exchange.path, body) if keeps else ("", b"")
+        return Asked(counted, snapshot, ask, plan, ticket, kept, *said)
     finally:
-        portion.free()
+        if kept is None:
+            portion.free()
 
 
 async def _read_large(
@@ -96,9 +105,11 @@ async def admit(
     """
     ask, plan = asked.ask, asked.plan
     limiter, ledger = state.limiter, state.ledger
-    output_all = max([step.output_tokens for step in plan.steps]) * ask.sampling.n
-    estimated = estimate_tokens(ask.bytes, output_all)
-    hold = make_hold(call, asked.key, ask, plan, grace_s=state.hold_grace_s)
+    output_all = max([step.output_tokens for step in plan.steps]) * ask.choices
+    shown = len(ask.pictures)
+    seen = max([step.model.seen_tokens(shown) for step in plan.steps]) if shown else 0
+    estimated = estimate_tokens(ask.bytes, output_all + seen)
+    hold = make_hold(call, asked.key, ask, plan, project=asked.project, grace_s=state.hold_grace_s)
     taking = HoldTaking(call, hold, ledger)
     if limiter.roomy(asked.key, estimated):
         taking.begin()

@@ -13,7 +13,7 @@ from controlplane.kernel.spans import INDEX
 
 AUTHENTICATE = INDEX["s1_admission.authenticate"]
 _MISSING = (
-    "You did not provide an API key. Send it in the Authorization header:"
+    "You didn't provide an API key. Send it in the Authorization header:"
     " 'Authorization: Bearer YOUR_KEY'."
 )
 

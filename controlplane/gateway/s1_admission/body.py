@@ -4,13 +4,13 @@ from collections.abc import Awaitable, Callable
 
 from controlplane.gateway.bounds import within
 from controlplane.gateway.call import Call, ClientGone
-from controlplane.gateway.http.exchange import Exchange
+from controlplane.gateway.http.exchange import Incoming
 from controlplane.gateway.refusal import NO_RETRY, Refusal, bad_field, over_share, unavailable
 from controlplane.kernel.bytes_budget import BytesBudget, Portion
 from controlplane.kernel.spans import INDEX
 
 BODY = INDEX["s1_admission.body"]
-BODY_BYTES_MAX = 8 * 1024 * 1024
+BODY_BYTES_MAX = 16 * 1024 * 1024
 BODY_READ_S_MAX = 30.0
 TYPE_CHARS_MAX = 100
 # Of all bodies that are being read, without the first part of each.
@@ -39,7 +39,7 @@ def bodies_budget() -> BytesBudget:
 
 
 async def read_body(
-    call: Call, exchange: Exchange, portion: Portion, check_limits: LimitsCheck
+    call: Call, exchange: Incoming, portion: Portion, check_limits: LimitsCheck
 ) -> bytes:
     """The whole body; raises `Refusal` (400, 408, 413, 415, 429, 503) or `ClientGone`.
 
@@ -63,7 +63,7 @@ async def read_body(
 
 
 async def _collect(
-    call: Call, exchange: Exchange, portion: Portion, check_limits: LimitsCheck, told: int
+    call: Call, exchange: Incoming, portion: Portion, check_limits: LimitsCheck, told: int
 ) -> bytes:
     parts: list[bytes] = []
     while True:
@@ -82,7 +82,7 @@ def _counted(part: bytes, portion: Portion) -> bytes:
     if portion.size > BODY_BYTES_MAX:
         raise too_large()
     if not fits:
-        raise _no_room(portion)
+        raise no_room(portion)
     return part
 
 
@@ -118,7 +118,8 @@ def too_large() -> Refusal:
     return Refusal(413, "request_too_large", message, headers=NO_RETRY)
 
 
-def _no_room(portion: Portion) -> Refusal:
+def no_room(portion: Portion) -> Refusal:
+    """429 or 503."""
     if portion.is_over_share:
         return over_share("large bodies", retry_after_s=RETRY_S)
     message = f"Too many large request bodies are in progress. Try again in {RETRY_S} s."

@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from hashlib import blake2b
+from uuid import UUID
 
 import msgspec
 
@@ -24,7 +26,7 @@ from controlplane.gateway.ports import (
     Standings,
 )
 from controlplane.gateway.refusal import Refusal, over_budget, unavailable
-from controlplane.gateway.snapshot import KeyRecord, ModelRecord
+from controlplane.gateway.snapshot import KeyRecord, ModelRecord, ProjectRecord
 from controlplane.kernel.limits import ReachedLimit
 from controlplane.kernel.money import usd_text
 from controlplane.kernel.price import hold_nano
@@ -35,6 +37,7 @@ HOLD = INDEX["s1_admission.hold"]
 TEMPLATE_TOKENS_PER_TURN = 8
 TEMPLATE_TOKENS = 16
 SPECIAL_TOKENS_PER_INPUT = 4
+CHAR_BYTES_MAX = 4
 HOLD_GRACE_S = 120
 LEDGER_RETRY_S = 1
 # A refusal waits this long for the figures of the key's budget, then goes out without them.
@@ -51,12 +54,15 @@ def prompt_bound(ask: Ask, model: ModelRecord) -> int:
     """
     if ask.speaks_of_tools:
         return model.context_window
-    if ask.inputs is not None:
-        count = len(ask.inputs)
-        whole = ask.bytes + SPECIAL_TOKENS_PER_INPUT * count
+    if count := len(ask.prompts if ask.inputs is None else ask.inputs):
+        pairs = ask.inputs is not None and ask.inputs.pairs
+        # Of pairs, each may hold the first text again.
+        again = CHAR_BYTES_MAX * len(ask.inputs.texts[0]) * count if ask.inputs and pairs else 0
+        whole = ask.bytes + again + SPECIAL_TOKENS_PER_INPUT * count
         return min(whole, model.context_window * count, INPUTS_TOKENS_MAX)
     messages = len(ask.turns) + (len(ask.assembly.body.messages) if ask.assembly else 0)
     allowance = TEMPLATE_TOKENS + TEMPLATE_TOKENS_PER_TURN * messages
+    allowance += model.seen_tokens(len(ask.pictures))
     return min(ask.bytes + allowance, model.context_window)
 
 
@@ -133,7 +139,10 @@ async def _over_budget(error: BudgetExceeded, hold: Hold, standings: Standings) 
     """
     nano = hold.amount_nano
     figures = await _own_figures(hold.key, nano, standings) if error.scope == "key" else ""
-    refusal = over_budget(_no_room(error.scope, nano, figures))
+    told = _no_room(error.scope, nano, figures)
+    refusal = over_budget(
+        told, "too_many_end_users" if error.scope == "users" else "insufficient_quota"
+    )
     refusal.limit = ReachedLimit(kind="budget", scope=error.scope, budget=error.budget, asked=nano)
     return refusal
 
@@ -164,7 +173,9 @@ def _figures(own: BudgetRoom) -> str:
 
 
 def _no_room(scope: str, nano: int, figures: str) -> str:
-    what, cure = f"The {scope}'s budget", "raise the budget"
+    if scope == "users":
+        return "Too many end users of this project have a budget already; this one cannot get one."
+    what, cure = f"The {'end user' if scope == 'user' else scope}'s budget", "raise the budget"
     if scope == "wallet":
         what, cure = "The organization's prepaid wallet", "top it up"
     return (
@@ -173,23 +184,42 @@ def _no_room(scope: str, nano: int, figures: str) -> str:
     )
 
 
-def make_hold(call: Call, key: KeyRecord, ask: Ask, plan: RoutePlan, *, grace_s: int) -> Hold:
+def make_hold(
+    call: Call, key: KeyRecord, ask: Ask, plan: RoutePlan, *, project: ProjectRecord, grace_s: int
+) -> Hold:
     """The hold for the most that any step of the plan can cost."""
     first = plan.steps[0].model
     models = {step.model.name: step.model.price for step in plan.steps[1:]}
     models.pop(first.name, None)
+    budgets, users = key.budgets, None
+    if project.model_budgets:
+        found = (project.model_budgets.get(name) for name in (first.name, *models))
+        budgets += tuple(budget for budget in found if budget is not None)
+    if project.users_budget:
+        users = user_budget_id(project, ask.user), project.users_budget
+        budgets += users[:1]
     return Hold(
         request=call.request,
         organization=key.organization,
         project=key.project,
         key=key.id,
-        budgets=key.budgets,
+        budgets=budgets,
         amount_nano=bound_nano(ask, plan),
         model=first.name,
         price=first.price,
         others=models,
         expires_s=call.deadline_s + grace_s,
+        user=ask.user,
+        labels=project.kept(ask.labels),
+        users=users,
+        exactly=bool(models) and len(budgets) > len(key.budgets) + (users is not None),
     )
+
+
+def user_budget_id(project: ProjectRecord, user: str) -> str:
+    """The id of an end user's budget, which tells nothing of the user."""
+    made = blake2b(f"{project.users_budget} {user}".encode(), key=project.salt, digest_size=16)
+    return UUID(bytes=made.digest(), version=5).hex
 
 
 def bound_nano(ask: Ask, plan: RoutePlan) -> int:
@@ -211,7 +241,7 @@ async def exact_nano(ask: Ask, plan: RoutePlan, count_prompt: CountPrompt) -> in
 
 
 def _nano(step: PlannedStep, ask: Ask, prompt_tokens: int) -> int:
-    return hold_nano(step.model.price, prompt_tokens, step.output_tokens * ask.sampling.n)
+    return hold_nano(step.model.price, prompt_tokens, step.output_tokens * ask.choices)
 
 
 def ledger_away() -> Refusal:

@@ -2,10 +2,14 @@
 
 from math import ceil
 
+from msgspec import structs
+
+from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
+from controlplane.gateway.plan import RoutePlan
 from controlplane.gateway.ports import Allowance, Dimension, Limiter
 from controlplane.gateway.refusal import Refusal
-from controlplane.gateway.snapshot import KeyRecord
+from controlplane.gateway.snapshot import NO_LIMITS, KeyRecord, Snapshot
 from controlplane.kernel.limits import ReachedLimit
 from controlplane.kernel.spans import INDEX
 from inference.contract.frames import BYTES_PER_TOKEN
@@ -29,6 +33,16 @@ def estimate_tokens(body_bytes: int, output_tokens: int) -> int:
     return body_bytes // BYTES_PER_TOKEN + output_tokens
 
 
+def counted_key(key: KeyRecord, ask: Ask, plan: RoutePlan, snapshot: Snapshot) -> KeyRecord:
+    """The key, with the model and the end user of its request where limits of either are set."""
+    project = snapshot.projects[key.project].limits
+    organization = snapshot.organizations.get(key.organization, NO_LIMITS)
+    for limits in (key.limits, project, organization):
+        if limits.per_user is not None or limits.models:
+            return structs.replace(key, counted=(plan.steps[0].model.name, ask.user))
+    return key
+
+
 async def take_limits(call: Call, key: KeyRecord, limiter: Limiter, *, tokens: int) -> Allowance:
     """Count the request; raises `Refusal` (429) when a limit is reached."""
     began = call.spans.clock()
@@ -37,7 +51,7 @@ async def take_limits(call: Call, key: KeyRecord, limiter: Limiter, *, tokens: i
     finally:
         call.spans.add(LIMITS, began)
     if not allowance.allowed:
-        raise _over_limit(allowance, tokens)
+        raise _over_limit(allowance, tokens, key.counted[0] if key.counted else "")
     return allowance
 
 
@@ -81,14 +95,15 @@ def duration_text(seconds: float) -> str:
     return f"{minutes}m{rest}s" if minutes else f"{rest}s"
 
 
-def _over_limit(allowance: Allowance, tokens: int) -> Refusal:
+def _over_limit(allowance: Allowance, tokens: int, model: str = "") -> Refusal:
     room, wait_s = allowance.refused_by, max(RETRY_WAIT_S_MIN, allowance.retry_after_s)
     again = f"Try again in {duration_text(wait_s)}."
     if room is None:
         kind, message = "requests", f"Rate limits are temporarily unavailable. {again}"
     else:
         kind, what = _KINDS[room.dimension]
-        message = f"Rate limit reached: {room.limit} {what} for this {room.scope}. {again}"
+        whose = {"user": "end user", "model": f"model '{model}'"}.get(room.scope, room.scope)
+        message = f"Rate limit reached: {room.limit} {what} for this {whose}. {again}"
     headers = [
         ("retry-after", str(max(1, ceil(wait_s)))),
         ("retry-after-ms", str(ceil(wait_s * _MS_PER_S))),

@@ -8,7 +8,7 @@ from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.places import Places
 from controlplane.gateway.plan import PlannedStep
 from controlplane.gateway.results import Cluster
-from controlplane.gateway.s2_balance.health import healthy_nodes, nodes_that_follow
+from controlplane.gateway.s2_balance.health import able_nodes, healthy_nodes
 from controlplane.gateway.s2_balance.load import pick_region
 from controlplane.gateway.s2_balance.proximity import near_regions
 
@@ -23,12 +23,12 @@ class BalancePorts(Protocol):
 
 def balance(call: Call, ask: Ask, step: PlannedStep, state: BalancePorts) -> Cluster:
     """Choose the cluster; raises `Refusal`: 503 when no node serves the model, 400 when none of
-    them can follow the grammar that the client asks for.
+    them can do what a parameter asks for.
     """
     model, fleet = step.model, state.fleet
     served = fleet.models().get(model.name)
     nodes = healthy_nodes(call, served, model=model.name, pool=step.pool, task=model.task)
-    nodes = nodes_that_follow(nodes, model=model.name, grammar_field=ask.grammar_field)
+    nodes = able_nodes(nodes, model=model.name, required=ask.required)
     regions = near_regions(
         call,
         {link.hello.region for link in nodes},

@@ -1,10 +1,13 @@
 """The nodes that can serve a model in a pool now."""
 
+from collections.abc import Mapping
+
 from controlplane.gateway.call import Call
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.models import ServedModel
 from controlplane.gateway.refusal import bad_field, no_node
 from controlplane.kernel.spans import INDEX
+from inference.contract.capabilities import Capability
 
 HEALTH = INDEX["s2_balance.health"]
 
@@ -26,15 +29,13 @@ def healthy_nodes(
     return nodes
 
 
-def nodes_that_follow(
-    nodes: tuple[NodeLink, ...], *, model: str, grammar_field: str
+def able_nodes(
+    nodes: tuple[NodeLink, ...], *, model: str, required: Mapping[Capability, str]
 ) -> tuple[NodeLink, ...]:
-    """Those that can follow a grammar, where one is asked for; raises `Refusal` (400)."""
-    if not grammar_field:
-        return nodes
-    able = tuple(link for link in nodes if link.follows_grammars)
-    if not able:
-        field = grammar_field.split(".")[0]
-        message = f"No node of '{model}' supports '{field}'."
-        raise bad_field(field, message, "unsupported_parameter")
-    return able
+    """Those that can do all that is asked for, by which field; raises `Refusal` (400)."""
+    for capability, field in required.items():
+        nodes = tuple(link for link in nodes if capability in link.abilities)
+        if not nodes:
+            message = f"No node of '{model}' supports '{field}'."
+            raise bad_field(field, message, "unsupported_parameter")
+    return nodes

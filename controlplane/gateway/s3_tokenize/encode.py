@@ -34,7 +34,8 @@ async def encode_prompt(
     began = call.spans.clock()
     try:
         _check_ids(ask, text.vocab_size)
-        draft = text.draft(prompt, add_special=ask.operation == "completion", owner=salt)
+        special = ask.special or ask.operation == "completion"
+        draft = text.draft(prompt, add_special=special, owner=salt)
         if draft.chars > INLINE_CHARS_MAX:
             await asyncio.to_thread(draft.encode)
         else:
@@ -72,7 +73,11 @@ async def encode_texts(call: Call, texts: list[str], text: ModelText) -> list[li
 
 
 def _check_ids(ask: Ask, vocab_size: int) -> None:
-    for field, ids in (("prompt", ask.tokens), ("logit_bias", ask.sampling.logit_bias)):
+    for field, ids in (
+        (ask.prompt_field, ask.tokens),
+        ("logit_bias", ask.sampling.logit_bias),
+        ("stop_token_ids", ask.stop_tokens),
+    ):
         if ids and not 0 <= min(ids) <= max(ids) < vocab_size:
             raise _foreign_id(field, vocab_size)
 

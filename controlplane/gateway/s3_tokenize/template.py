@@ -10,6 +10,9 @@ from inference.text.chat import TOOL_CALL_TAG, ChatMessage, TemplateFailed
 from inference.text.model_text import ModelText
 
 TEMPLATE = INDEX["s3_tokenize.template"]
+# What templates call the switch of their model's thoughts; there is no standard.
+SWITCHES = ("enable_thinking", "thinking")
+EFFORT = "reasoning_effort"
 
 
 def prompt_text(call: Call, ask: Ask, text: ModelText) -> str:
@@ -23,7 +26,9 @@ def prompt_text(call: Call, ask: Ask, text: ModelText) -> str:
                 f"The chat template of '{ask.model}' does not support tools ({TOOL_CALL_TAG})."
             )
             raise bad_field("tools", message, "unsupported_parameter")
-        return text.render([_message(turn) for turn in ask.turns], ask.tools)
+        thoughts = text.templates.shows_reasoning
+        messages = [_message(turn, thoughts=thoughts) for turn in ask.turns]
+        return text.render(messages, ask.tools, _variables(ask))
     except TemplateFailed as error:
         raise bad_field("messages", f"The model's chat template failed: {error}.") from error
     except LookupError as error:
@@ -32,9 +37,27 @@ def prompt_text(call: Call, ask: Ask, text: ModelText) -> str:
         call.spans.add(TEMPLATE, began)
 
 
-def _message(turn: Turn) -> ChatMessage:
+def ignored_variables(ask: Ask, text: ModelText) -> tuple[str, ...]:
+    """Paths of what was asked of the chat template and is not read by it."""
+    if ask.effort is None and not ask.variables:
+        return ()
+    read = text.templates.variables(tools=bool(ask.tools))
+    unread = [f"chat_template_kwargs.{name}" for name in ask.variables if name not in read]
+    if ask.effort is not None and read.isdisjoint((EFFORT, *SWITCHES)):
+        unread.insert(0, ask.effort_field)
+    return tuple(unread)
+
+
+def _variables(ask: Ask) -> dict[str, Any]:
+    if ask.effort is None:
+        return ask.variables
+    thinks = ask.effort != "none"
+    return {EFFORT: ask.effort, **dict.fromkeys(SWITCHES, thinks), **ask.variables}
+
+
+def _message(turn: Turn, *, thoughts: bool) -> ChatMessage:
     message = ChatMessage(role=turn.role, content=turn.content)
-    if turn.reasoning is not None:
+    if turn.reasoning is not None and thoughts:
         message["reasoning_content"] = turn.reasoning
     if turn.calls:
         message["tool_calls"] = [_call(use) for use in turn.calls]

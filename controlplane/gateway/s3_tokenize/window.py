@@ -15,23 +15,29 @@ CHARS_PER_TOKEN_MAX = 32
 
 
 class ContextWindow(msgspec.Struct, frozen=True, kw_only=True):
-    """The context window, and the output bound that prompt and window must leave room for."""
+    """The context window, and the output bound that prompt and window must leave room for.
+
+    `seen_tokens` are those of pictures, beside the prompt's ids.
+    """
 
     window_tokens: int
     output_tokens: int
+    seen_tokens: int = 0
 
 
 def fit_window(call: Call, ask: Ask, *, prompt_tokens: int, window: ContextWindow) -> int:
     """Return the output bound that fits; raises `Refusal` (400, `context_length_exceeded`).
 
-    An output length that the client named must fit whole. The model's default is cut to the window.
+    An output length that the client named must fit whole, unless its shape has bounds capped. The
+    model's default is cut to the window.
     """
     began = call.spans.clock()
+    prompt_tokens += window.seen_tokens
     left = window.window_tokens - prompt_tokens
     call.spans.add(WINDOW, began)
     if left >= window.output_tokens:
         return window.output_tokens
-    if left > 0 and ask.output_tokens is None:
+    if left > 0 and (ask.output_tokens is None or ask.caps_output):
         return left
     raise _overflow(ask, prompt_tokens, window)
 
@@ -75,12 +81,17 @@ def fit_inputs(
         raise bad_field(field, f"'{field}' has no tokens to embed.")
     if long is not None:
         raise _too_long(inputs, long, f"{lengths[long]} tokens", window_tokens)
-    if sum(lengths) > INPUTS_TOKENS_MAX:
+    check_total(sum(lengths), inputs.name)
+
+
+def check_total(tokens: int, field: str = "prompt") -> None:
+    """All inputs or prompts of a request together must keep the bound; raises `Refusal`."""
+    if tokens > INPUTS_TOKENS_MAX:
         message = (
-            f"The inputs have more than {INPUTS_TOKENS_MAX} tokens in total. Split them "
+            f"The {field}s have more than {INPUTS_TOKENS_MAX} tokens in total. Split them "
             "into several requests."
         )
-        raise bad_field("input", message, "context_length_exceeded")
+        raise bad_field(field, message, "context_length_exceeded")
 
 
 def _too_long(inputs: Inputs, place: int, size: str, window_tokens: int) -> Refusal:

@@ -1,4 +1,7 @@
-"""Which node takes the request: the one of the lowest cost; by the ring where no cache is known."""
+"""Which node takes the request: the one of the lowest cost; by the ring where no cache is known.
+
+Where none has anything of the prompt, its client's cache key finds the node on the ring.
+"""
 
 import random
 
@@ -18,12 +21,7 @@ NODE = INDEX["s4_route.node"]
 
 
 def pick_node(
-    call: Call,
-    sought: Sought,
-    fleet: Fleet,
-    memory: RoutingMemory,
-    *,
-    nodes: tuple[NodeLink, ...],
+    call: Call, sought: Sought, fleet: Fleet, memory: RoutingMemory, *, nodes: tuple[NodeLink, ...]
 ) -> Placement:
     """The best of `nodes`; one must have a credit."""
     roster = memory.roster(nodes)
@@ -37,7 +35,7 @@ def pick_node(
     choice = choose(
         roster.accounts, overlap.cached, sought.tokens, means, now_s=now_s, draw=random.random()
     )
-    if overlap.index == "ring":
+    if overlap.index == "ring" or (sought.key and not any(overlap.cached)):
         choice = NodeChoice(_by_ring(sought, fleet, memory, roster), choice.costs)
     link, cached = nodes[choice.place], overlap.cached[choice.place]
     receipt = make_receipt(sought, overlap, roster, choice, memory=memory, now_s=now_s)
@@ -57,4 +55,4 @@ def _by_ring(sought: Sought, fleet: Fleet, memory: RoutingMemory, roster: Roster
     }
     names = {link.identity.name for link in fleet.candidates(sought.model)}
     ring = memory.ring(tuple(sorted(names.union(loads))))
-    return roster.names.index(ring.pick(sought.head, loads))
+    return roster.names.index(ring.pick(sought.key or sought.head, loads))

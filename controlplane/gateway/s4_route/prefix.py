@@ -5,26 +5,22 @@ from itertools import repeat
 from controlplane.gateway.call import Call
 from controlplane.gateway.nodes.index import Level, PrefixIndex
 from controlplane.gateway.nodes.registry import Fleet
-from controlplane.gateway.plan import RoutePlan
-from controlplane.gateway.results import Prepared
+from controlplane.gateway.results import Asked, Prepared
 from controlplane.gateway.s4_route.choice.memory import Roster, RoutingMemory
-from controlplane.gateway.s4_route.choice.sought import (
-    Overlap,
-    Sought,
-    predicted_tokens,
-)
+from controlplane.gateway.s4_route.choice.sought import Overlap, Sought, predicted_tokens
 from controlplane.kernel.receipt import IndexState
 from controlplane.kernel.spans import INDEX
 
 PREFIX = INDEX["s4_route.prefix"]
 
 
-def sought_of(plan: RoutePlan, prepared: Prepared) -> Sought:
+def sought_of(asked: Asked, prepared: Prepared) -> Sought:
     """What stage 4 looks for."""
-    prompt = prepared.prompt
+    prompt, key = prepared.prompt, asked.ask.cache_key
     return Sought(
         model=prepared.step.model.name,
-        rule=plan.label,
+        rule=asked.plan.label,
+        key=f"{asked.key.organization}/{key}".encode() if key else b"",
         tokens=prompt.size,
         chains=prompt.chains,
         text=prompt.text,

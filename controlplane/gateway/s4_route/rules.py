@@ -23,7 +23,7 @@ def queue_lane(
     `assets` is the digest that the prompt was encoded by, `sizes` are the block sizes it was hashed
     for.
     """
-    needs = ("grammar" if ask.grammar_field else "", assets, *map(str, sorted(sizes)))
+    needs = (",".join(sorted(ask.required)), assets, *map(str, sorted(sizes)))
     return QueueLane(step.model.name, step.pool, region, (*needs, *sorted(tried)))
 
 

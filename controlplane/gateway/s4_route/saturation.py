@@ -12,12 +12,7 @@ from typing import Protocol
 
 from controlplane.gateway.call import Call, ClientGone
 from controlplane.gateway.nodes.link import NodeLink
-from controlplane.gateway.s4_route.queue.queue import (
-    FairQueue,
-    LineKey,
-    QueueKind,
-    WaitingDepth,
-)
+from controlplane.gateway.s4_route.queue.queue import FairQueue, LineKey, QueueKind, WaitingDepth
 from controlplane.gateway.s4_route.queue.request import NoRoom, QueuedRequest, QueueEntry, QueueLane
 from controlplane.kernel.clock import monotonic_s
 from controlplane.kernel.spans import INDEX

@@ -2,13 +2,13 @@
 
 import msgspec
 
-from controlplane.gateway.call import Call
+from controlplane.gateway.call import Call, onward_headers
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.measured.account import NoCredit
 from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.nodes.stream import JobStream
-from controlplane.gateway.tracing import onward_headers
 from inference.contract.frames import Job, Sampling
+from inference.contract.parts import ShownPicture
 
 
 class NodeChanged(Exception):
@@ -29,15 +29,13 @@ class JobWork(msgspec.Struct, frozen=True, kw_only=True):
     salt: bytes
     request_json: bytes = b""
     inputs: list[list[int]] = []
+    lengths: list[int] = []
+    stop_tokens: list[int] = []
+    pictures: list[ShownPicture] = []
 
 
 def dispatch(
-    call: Call,
-    work: JobWork,
-    link: NodeLink,
-    fleet: Fleet,
-    *,
-    cached_tokens: int,
+    call: Call, work: JobWork, link: NodeLink, fleet: Fleet, *, cached_tokens: int
 ) -> JobStream:
     """Send the job; raises `NodeChanged`."""
     # Only a server that gets the request itself can go on with its trace.
@@ -49,10 +47,13 @@ def dispatch(
         salt=work.salt,
         hashes=b"".join(work.chains[link.hello.block_size]),
         sampling=msgspec.structs.replace(work.sampling, max_tokens=work.output_tokens),
-        stop_tokens=[],
+        stop_tokens=work.stop_tokens,
         deadline_ms=max(1, call.left_ms()),
+        priority=call.priority,
         request_json=work.request_json,
         inputs=work.inputs,
+        lengths=work.lengths,
+        pictures=work.pictures,
         traceparent=parent,
         tracestate=state,
     )

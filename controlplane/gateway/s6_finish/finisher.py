@@ -9,7 +9,8 @@ from controlplane.gateway.answer import Piece
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
 from controlplane.gateway.ports import Safety
-from controlplane.gateway.s6_finish.detokenize import detokenize
+from controlplane.gateway.s6_finish.detokenize import DETOKENIZE, detokenize
+from controlplane.gateway.s6_finish.helpers.thoughts import ThoughtFinder
 from controlplane.gateway.s6_finish.safety import SafetyFilter
 from controlplane.gateway.s6_finish.stop import StopFinder
 from controlplane.gateway.s6_finish.tools import CallFinder, CallSpeller
@@ -59,8 +60,8 @@ class HeldLogprobs:
 
 class Choice:
     __slots__ = (
-        "calls", "decoder", "finish", "logprobs", "screens", "safety", "speller", "stop", "thinks",
-        "thoughts", "tokens",
+        "calls", "decoder", "finder", "finish", "logprobs", "screens", "safety", "speller", "stop",
+        "thinks", "thoughts", "tokens",
     )  # fmt: skip
 
     def __init__(
@@ -71,6 +72,7 @@ class Choice:
         safety: SafetyFilter | None,
         thoughts: SafetyFilter | None,
         calls: CallFinder | None,
+        finder: ThoughtFinder | None,
     ) -> None:
         self.decoder = text.decoder() if text else None
         self.stop = StopFinder(stops) if stops else NO_STOP
@@ -79,6 +81,7 @@ class Choice:
         # What looks at its answer, and at its thoughts.
         self.screens = [screen for screen in (safety, thoughts) if screen is not None]
         self.thinks = False
+        self.finder = finder
         self.calls = calls
         self.speller = CallSpeller()
         self.logprobs = HeldLogprobs()
@@ -93,21 +96,33 @@ class Choice:
 class Finisher:
     """Turns outputs into pieces; without a `text` the engine has made it.
 
-    `tokens` counts what was generated up to each choice's end. `screens`: a safety layer looks at
-    the text, which may take time. `bare`: text is all that the tokens of a choice become.
+    `tokens` counts what was generated of each choice's answer up to its end. `screens`: a safety
+    layer looks at the text, which may take time. `bare`: text is all that the tokens of an answer
+    become. `opened`: whether the prompt ends inside thoughts, None where the model may begin them.
     """
 
-    __slots__ = ("_call", "_singly", "bare", "choices", "ended", "screens")
+    __slots__ = ("_call", "_least", "_singly", "bare", "choices", "ended", "screens")
 
     def __init__(
-        self, call: Call, ask: Ask, text: ModelText | None, *, mode: SafetyMode, safety: Safety
+        self,
+        call: Call,
+        ask: Ask,
+        text: ModelText | None,
+        *,
+        mode: SafetyMode,
+        safety: Safety,
+        opened: bool | None = False,
     ) -> None:
         self._call = call
         # A stop string can end a choice inside an output: tokens behind it are not charged.
         self.ended = False
         self._singly = bool(ask.stop) or ask.sampling.logprobs is not None
+        # Tokens that no stop string ends.
+        self._least = ask.sampling.min_tokens
         self.screens = mode != "off"
         self.bare = not (self._singly or self.screens or ask.tools) and text is not None
+
+        marks = text.marks if text is not None and opened is not False else None
 
         def screen() -> SafetyFilter | None:
             return SafetyFilter(mode, safety) if self.screens else None
@@ -117,16 +132,26 @@ class Finisher:
                 text,
                 ask.stop,
                 safety=screen(),
-                thoughts=None if text else screen(),
+                thoughts=None if text and marks is None else screen(),
                 calls=CallFinder(f"call_{call.request.hex()}_{place}") if ask.tools else None,
+                finder=ThoughtFinder(marks, text.decoder(), opened=bool(opened))
+                if text and marks
+                else None,
             )
-            for place in range(ask.sampling.n)
+            for place in range(ask.choices)
         ]
 
     @property
     def cut_tokens(self) -> int:
         """Tokens of all choices up to their ends, as delivered."""
-        return sum(choice.tokens for choice in self.choices)
+        before = sum(choice.finder.tokens for choice in self.choices if choice.finder)
+        return before + sum(choice.tokens for choice in self.choices)
+
+    @property
+    def reasoning_tokens(self) -> int:
+        """Tokens that were found to be thoughts, with their marks."""
+        finders = (choice.finder for choice in self.choices)
+        return sum(finder.tokens for finder in finders if finder and finder.thinks)
 
     @property
     def was_cut(self) -> bool:
@@ -161,16 +186,19 @@ class Finisher:
         """
         pieces: dict[int, Piece] = {}
         for choice, output, piece in self._parts(outputs, pieces):
-            piece.reasoning += output.reasoning or ""
+            thought, output = self._find_thought(choice, output)
+            piece.reasoning += thought
             self._show(choice, piece, *self._read(choice, output))
+            self._note(piece)
         return list(pieces.values())
 
     async def feed_screened(self, outputs: list[Output]) -> list[Piece]:
         """The same behind the safety layer."""
         pieces: dict[int, Piece] = {}
         for choice, output, piece in self._parts(outputs, pieces):
-            if output.reasoning or choice.thinks:
-                piece.reasoning += await self._think(choice, output)
+            thought, output = self._find_thought(choice, output)
+            if thought or choice.thinks:
+                piece.reasoning += await self._think(choice, thought, output)
             if choice.blocked:
                 choice.tokens += output.delivered
                 self._end(choice, piece, CONTENT_FILTER)
@@ -179,6 +207,7 @@ class Finisher:
             if choice.safety is not None:
                 text, reason = await self._screen(choice.safety, text, reason)
             self._show(choice, piece, text, reason)
+            self._note(piece)
         return list(pieces.values())
 
     async def screened(self) -> None:
@@ -234,26 +263,48 @@ class Finisher:
         """End a choice, where there is a reason."""
         if reason is not None:
             choice.finish = piece.finish = reason
+            piece.stop = choice.stop.match
             self.ended = all(each.finish is not None for each in self.choices)
 
-    async def _think(self, choice: Choice, output: Output) -> str:
+    def _find_thought(self, choice: Choice, output: Output) -> tuple[str, Output]:
+        """What is thought in an output, and what of it belongs to the answer."""
+        finder = choice.finder
+        if finder is None or finder.answered:
+            return output.reasoning or "", output
+        began = self._call.spans.clock()
+        thought, count = finder.feed(output.tokens, ended=output.finish is not None)
+        self._call.spans.add(DETOKENIZE, began)
+        logprobs = output.logprobs and output.logprobs[count:]
+        tokens = output.tokens[count:]
+        return thought, msgspec.structs.replace(output, tokens=tokens, logprobs=logprobs)
+
+    def _note(self, piece: Piece) -> None:
+        """When thoughts came first, and when the answer to them did."""
+        call = self._call
+        if piece.reasoning and not call.thought_ns:
+            call.thought_ns = call.last_token_ns
+        if call.thought_ns and not call.answer_ns and (piece.text or piece.calls):
+            call.answer_ns = call.last_token_ns
+
+    async def _think(self, choice: Choice, text: str, output: Output) -> str:
         """Thoughts that may be shown now; all of them before the answer goes on.
 
         Stop strings, tools and formats are of the answer alone.
         """
-        text, screen = output.reasoning or "", choice.thoughts
+        screen = choice.thoughts
         if screen is None:
             return text
         began = self._call.spans.clock()
         text = await screen.feed(text)
-        choice.thinks = not (output.text or output.tool_calls or output.finish)
+        answers = output.tokens or output.text or output.tool_calls
+        choice.thinks = not (answers or output.finish)
         if not choice.thinks:
             text += await screen.close()
         self._call.spans.add(SAFETY, began)
         return text
 
     def _stops(self, choice: Choice, text: str, reason: str | None) -> tuple[str, str | None]:
-        if choice.stop is NO_STOP:
+        if choice.stop is NO_STOP or choice.tokens <= self._least:
             self._call.spans.idle(STOP)
             return text, reason
         began = self._call.spans.clock()
@@ -296,7 +347,9 @@ def _singles(output: Output) -> list[Output]:
         msgspec.structs.replace(
             output,
             tokens=[token],
-            logprobs=output.logprobs and [output.logprobs[place]],
+            # That of an end token stands behind the last.
+            logprobs=output.logprobs
+            and output.logprobs[place : None if place == last else place + 1],
             finish=output.finish if place == last else None,
         )
         for place, token in enumerate(output.tokens)

@@ -80,15 +80,8 @@ class SafetyFilter:
     """
 
     __slots__ = (
-        "_asked",
-        "_before",
-        "_mode",
-        "_safety",
-        "_unread",
-        "_window",
-        "blocked",
-        "verdict",
-    )
+        "_asked", "_before", "_mode", "_safety", "_unread", "_window", "blocked", "verdict",
+    )  # fmt: skip
 
     def __init__(self, mode: SafetyMode, safety: Safety) -> None:
         self._mode = mode

@@ -2,26 +2,33 @@
 
 
 class StopFinder:
-    """Lets text through as soon as no stop string can begin in it; the match itself is cut."""
+    """Lets text through as soon as no stop string can begin in it; the match itself is cut.
 
-    __slots__ = ("_held", "_longest", "_stops", "stopped")
+    `match` is the stop string that was found.
+    """
+
+    __slots__ = ("_held", "_longest", "_stops", "match")
 
     def __init__(self, stops: tuple[str, ...]) -> None:
         self._stops = stops
         self._longest = max(map(len, stops), default=0)
         self._held = ""
-        self.stopped = False
+        self.match: str | None = None
+
+    @property
+    def stopped(self) -> bool:
+        return self.match is not None
 
     def feed(self, text: str) -> str:
-        """Return what may be shown now; sets `stopped` when a stop string is complete."""
-        if not self._stops or self.stopped:
-            return "" if self.stopped else text
+        """Return what may be shown now; sets `match` when a stop string is complete."""
+        if not self._stops or self.match is not None:
+            return text if self.match is None else ""
         window = self._held + text
-        found = [place for stop in self._stops if (place := window.find(stop)) >= 0]
+        found = [(place, stop) for stop in self._stops if (place := window.find(stop)) >= 0]
         if found:
-            self.stopped = True
+            place, self.match = min(found)
             self._held = ""
-            return window[: min(found)]
+            return window[:place]
         keep = self._possible_start(window)
         self._held = window[len(window) - keep :]
         return window[: len(window) - keep]

@@ -8,8 +8,8 @@ from controlplane.gateway.snapshot import ModelRecord
 from controlplane.kernel.spans import INDEX
 
 SETTLE = INDEX["s7_bill.settle"]
-# Whose count it is, in the ledger's words.
-SOURCES: dict[str, CountSource] = {"": "gateway", "engine": "node", "estimate": "estimate"}
+# Whose count it is, in the ledger's words; all others are a node's.
+SOURCES: dict[str, CountSource] = {"": "gateway", "estimate": "estimate"}
 
 
 async def settle_charge(
@@ -33,7 +33,8 @@ async def settle_charge(
                 counts=charge.counts,
                 model=model.name,
                 price=model.price,
-                source=SOURCES[charge.usage.source],
+                source=SOURCES.get(charge.usage.source, "node"),
+                exactly=hold.exactly,
             )
         )
     finally:

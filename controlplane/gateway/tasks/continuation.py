@@ -12,6 +12,7 @@ from controlplane.gateway.ask import Ask
 from controlplane.gateway.nodes.stream import JobStream
 from controlplane.gateway.results import Prompt
 from inference.contract.blocks import chain_hashes
+from inference.contract.capabilities import Capability
 from inference.contract.frames import Output
 
 
@@ -59,7 +60,10 @@ def can_continue(ask: Ask) -> bool:
     sampling = ask.sampling
     return (
         ask.stream
-        and sampling.n == 1
+        and ask.choices == 1
+        and not ask.repeats_prompt
+        and Capability.VISION not in ask.needs
+        and not sampling.min_tokens
         and sampling.grammar is None
         and sampling.frequency_penalty == 0.0
         and sampling.presence_penalty == 0.0

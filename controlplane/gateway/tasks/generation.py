@@ -2,37 +2,52 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 
-from controlplane.gateway.answer import Charge, Piece, Writer
+from controlplane.gateway.answer import Charge, Piece, Writer, WriterMaker
 from controlplane.gateway.app_state import AppState
+from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
 from controlplane.gateway.nodes.models import ServedModel
 from controlplane.gateway.nodes.stream import JobStream
-from controlplane.gateway.openai.render import ChatWriter
+from controlplane.gateway.openai.structured import after_thoughts
 from controlplane.gateway.openai.upstream import request_json
 from controlplane.gateway.plan import PlannedStep
-from controlplane.gateway.refusal import no_node
+from controlplane.gateway.refusal import Refusal, bad_field, no_node
 from controlplane.gateway.results import Asked, Cluster, Placement, Prepared, Prompt
 from controlplane.gateway.s1_admission.hold import prompt_bound
 from controlplane.gateway.s3_tokenize.assemble import assemble
+from controlplane.gateway.s3_tokenize.template import ignored_variables
 from controlplane.gateway.s3_tokenize.tokenize import encode_ask, tokenize
-from controlplane.gateway.s3_tokenize.window import ContextWindow
+from controlplane.gateway.s3_tokenize.window import ContextWindow, check_total
 from controlplane.gateway.s5_infer.dispatch import JobWork, dispatch
 from controlplane.gateway.s6_finish.detokenize import DETOKENIZE
 from controlplane.gateway.s6_finish.finisher import Finisher
 from controlplane.gateway.s6_finish.serialize import SERIALIZE, write_chunk, write_end
 from controlplane.gateway.snapshot import ModelRecord
 from controlplane.gateway.tasks.continuation import Continuation, can_continue
+from controlplane.gateway.tasks.pictures import shown_pictures
+from controlplane.gateway.tasks.repeated import RepeatedPrompts
 from controlplane.kernel.clock import monotonic_ns
-from inference.contract.frames import Output, Usage
+from inference.contract.frames import Output, Sampling, Usage
+from inference.contract.parts import ShownPicture
+from inference.text.model_text import ModelText
+
+# About 0.2 s of the loop.
+SCORES_MAX = 262_144
 
 
 class Encoded(msgspec.Struct, frozen=True):
-    """A prompt as the nodes of a model take it: token ids, or the request itself."""
+    """Prompts as the nodes of a model take them: token ids, or the request itself; `lengths` where
+    there are several.
+    """
 
     tokens: list[int]
     request_json: bytes = b""
+    lengths: list[int] = []
+    pictures: tuple[ShownPicture, ...] = ()
 
 
 class Generation:
@@ -40,12 +55,12 @@ class Generation:
 
     __slots__ = ("_asked", "_call", "_encoded", "_state", "_writer")
 
-    def __init__(self, call: Call, asked: Asked, state: AppState, writer: type[ChatWriter]) -> None:
+    def __init__(self, call: Call, asked: Asked, state: AppState, writer: WriterMaker) -> None:
         self._call = call
         self._asked = asked
         self._state = state
         self._writer = writer
-        self._encoded: dict[str, Encoded] = {}
+        self._encoded: dict[tuple[str, str], Encoded] = {}
 
     async def count(self, model: ModelRecord) -> int:
         """Tokens of the prompt, at most where no tokenizer can tell; raises `Refusal`."""
@@ -61,19 +76,34 @@ class Generation:
         """Token ids, window, block hashes; raises `Refusal`."""
         served, model = cluster.served, step.model
         encoded = await self._encode(served, model)
+        tokens, lengths = encoded.tokens, encoded.lengths
+        # Each prompt has to fit the window.
+        longest = tokens[: max(lengths)] if lengths else tokens
+        window = ContextWindow(
+            window_tokens=min(model.context_window, served.context_window),
+            output_tokens=step.output_tokens,
+            seen_tokens=sum(each.tokens for each in encoded.pictures),
+        )
         prompt = tokenize(
             self._call,
             self._asked.ask,
-            encoded.tokens,
-            window=ContextWindow(
-                window_tokens=min(model.context_window, served.context_window),
-                output_tokens=step.output_tokens,
-            ),
+            longest,
+            window=window,
             cluster=cluster,
             salt=self._asked.project.salt,
         )
+        scored = self._asked.ask.sampling.prompt_logprobs is not None
+        if lengths or encoded.pictures or scored:
+            _check_scores(self._asked.ask, len(tokens))
+            # Nothing of them is looked for in caches.
+            nothing: dict[int, list[bytes]] = {size: [] for size in prompt.chains}
+            prompt = msgspec.structs.replace(
+                prompt, tokens=tokens, lengths=lengths, chains=nothing, pictures=encoded.pictures
+            )
         if encoded.request_json:
             return msgspec.structs.replace(prompt, text=encoded.request_json)
+        if served.text is not None and (ignored := ignored_variables(self._asked.ask, served.text)):
+            return msgspec.structs.replace(prompt, ignored=ignored)
         return prompt
 
     def begin(self, prepared: Prepared) -> TextAnswer:
@@ -82,39 +112,47 @@ class Generation:
         return TextAnswer(self._call, self._asked, prepared, self._state, self._writer)
 
     async def _encode(self, served: ServedModel, model: ModelRecord) -> Encoded:
-        """Made once for each tokenizer: by stage 3, or earlier when a hold needs the count."""
-        encoded = self._encoded.get(served.digest)
+        """Made once for each tokenizer, or model that sees: by stage 3, or when a hold asks."""
+        kind = served.digest, model.name if self._asked.ask.pictures else ""
+        encoded = self._encoded.get(kind)
         if encoded is None:
-            encoded = self._encoded[served.digest] = await self._encode_anew(served, model)
+            encoded = self._encoded[kind] = await self._encode_anew(served, model)
         return encoded
 
     async def _encode_anew(self, served: ServedModel, model: ModelRecord) -> Encoded:
         ask = assemble(self._call, self._asked.ask)
+        pictures: tuple[ShownPicture, ...] = ()
+        if self._asked.ask.pictures:
+            ask = await shown_pictures(self._call, ask, self._asked, model, self._state)
+            pictures = tuple(ShownPicture(jpeg=p.jpeg, tokens=p.tokens) for p in ask.pictures)
         if served.text is None:
             # The server behind the node has the tokenizer, and refuses what is too long.
-            return Encoded([], request_json(ask))
-        window_tokens = model.context_window
+            return Encoded([], request_json(ask), [0] * len(ask.prompts), pictures)
+        window_tokens = min(model.context_window, served.context_window)
         salt = self._asked.project.salt
-        return Encoded(
-            await encode_ask(self._call, ask, served.text, window_tokens=window_tokens, salt=salt)
-        )
+        encode = partial(encode_ask, text=served.text, window_tokens=window_tokens, salt=salt)
+        if not ask.prompts:
+            return Encoded(await encode(self._call, ask))
+        tokens: list[int] = []
+        lengths: list[int] = []
+        for each in ask.singly():
+            ids = await encode(self._call, each)
+            tokens += ids
+            lengths.append(len(ids))
+            check_total(len(tokens))
+        return Encoded(tokens, lengths=lengths)
 
 
 class TextAnswer:
     """A `task.Answer` of one step of the plan, over all the nodes that have a part in it."""
 
     __slots__ = (
-        "_ask", "_call", "_continuation", "_finisher", "_pieces", "_prompt", "_step", "_state",
-        "_writer",
+        "_ask", "_call", "_continuation", "_finisher", "_pieces", "_plain", "_prompt", "_repeated",
+        "_sampling", "_step", "_state", "_stream", "_streamed", "_writer",
     )  # fmt: skip
 
     def __init__(
-        self,
-        call: Call,
-        asked: Asked,
-        prepared: Prepared,
-        state: AppState,
-        writer: type[ChatWriter],
+        self, call: Call, asked: Asked, prepared: Prepared, state: AppState, writer: WriterMaker
     ) -> None:
         served = prepared.cluster.served
         self._call = call
@@ -124,14 +162,28 @@ class TextAnswer:
         self._state = state
         self._pieces: dict[int, Piece] = {}
         self._continuation = Continuation() if _continues(asked, prepared.prompt) else None
+        self._sampling, opened = _thinking(asked.ask, served.text, prepared.prompt)
         self._finisher = Finisher(
-            call, asked.ask, served.text, mode=asked.project.safety, safety=state.safety
+            call,
+            asked.ask,
+            served.text,
+            mode=asked.project.safety,
+            safety=state.safety,
+            opened=opened,
         )
+        # Most tokens of its stream become text and nothing else.
+        self._plain = asked.ask.stream and not (asked.ask.continuous_usage or asked.body)
+        self._streamed: list[Piece] | None = [] if asked.body else None
+        self._stream: JobStream | None = None
+        self._repeated: RepeatedPrompts | None = None
+        if asked.ask.repeats_prompt:
+            self._repeated = RepeatedPrompts(asked.ask, prepared.prompt, served.text)
         self._writer: Writer = writer(
             call.request,
             asked.ask,
             fingerprint=f"fp_{served.digest[:12] or 'remote'}",
             token_text=served.text.token_text if served.text else _no_tokens,
+            prompt_tokens=prepared.prompt.size,
         )
 
     @property
@@ -147,9 +199,14 @@ class TextAnswer:
         """What the safety layer found, in any choice."""
         return self._finisher.verdict
 
+    @property
+    def told(self) -> list[Piece]:
+        """What its client was given, where its project keeps that."""
+        return [*(self._streamed or []), *self._pieces.values()]
+
     def dispatch(self, placement: Placement) -> JobStream:
         """Send the job; raises `NodeChanged`."""
-        prompt, sampling = self._prompt, self._ask.sampling
+        prompt, sampling = self._prompt, self._sampling
         if prompt.text:
             # A server that gets the request itself finds in it what the output has to match.
             sampling = msgspec.structs.replace(sampling, grammar=None)
@@ -161,9 +218,13 @@ class TextAnswer:
             output_tokens=prompt.output_tokens,
             salt=prompt.salt,
             request_json=prompt.text,
+            lengths=prompt.lengths,
+            pictures=list(prompt.pictures),
+            stop_tokens=list(self._ask.stop_tokens),
         )
         fleet, cached_tokens = self._state.fleet, placement.cached_tokens
         stream = dispatch(self._call, work, placement.link, fleet, cached_tokens=cached_tokens)
+        self._stream = stream
         if self._continuation is not None:
             self._continuation.dispatched()
         return stream
@@ -184,13 +245,12 @@ class TextAnswer:
     async def take(self, outputs: list[Output]) -> bytes:
         if not self.waits:
             return self.take_now(outputs)
-        self._note(outputs)
+        outputs = self._note(outputs)
         return self._shown(await self._finisher.feed_screened(outputs))
 
     def take_now(self, outputs: list[Output]) -> bytes:
-        self._note(outputs)
-        output = outputs[0]
-        if not self._ask.stream or len(outputs) > 1 or not output.tokens:
+        outputs = self._note(outputs)
+        if not self._plain or len(outputs) != 1 or not (output := outputs[0]).tokens:
             return self._shown(self._finisher.feed(outputs))
         text = self._finisher.next_text(output)
         if text is None:
@@ -221,13 +281,14 @@ class TextAnswer:
         prompt_tokens, cached_tokens = whole.prompt_tokens, whole.cached_tokens
         if prompt_tokens is None:
             prompt_tokens = stream.usage.prompt_tokens
-            if completion:
+            if completion and not self._prompt.lengths:
                 prompt_tokens = len(self._prompt.tokens)
             cached_tokens = stream.usage.cached_tokens
         return Usage(
             prompt_tokens=prompt_tokens,
             cached_tokens=min(cached_tokens, prompt_tokens),
             completion_tokens=completion,
+            reasoning_tokens=min(finisher.reasoning_tokens, completion),
         )
 
     def last_bytes(self, charge: Charge) -> bytes:
@@ -237,10 +298,13 @@ class TextAnswer:
             pieces = [self._pieces[choice] for choice in sorted(self._pieces)]
         return write_end(self._call, self._writer, pieces, charge)
 
+    def failure(self, refusal: Refusal) -> bytes | None:
+        return self._writer.failure(refusal)
+
     def _reported(self, usage: Usage) -> Usage:
         """The engine's own count, within what the request reserved."""
         prompt_tokens = min(usage.prompt_tokens, prompt_bound(self._ask, self._step.model))
-        output_all = self._step.output_tokens * self._ask.sampling.n
+        output_all = self._step.output_tokens * self._ask.choices
         completion_tokens = min(usage.completion_tokens, output_all)
         return Usage(
             prompt_tokens=prompt_tokens,
@@ -251,17 +315,25 @@ class TextAnswer:
             reasoning_tokens=min(usage.reasoning_tokens, completion_tokens),
         )
 
-    def _note(self, outputs: list[Output]) -> None:
+    def _note(self, outputs: list[Output]) -> list[Output]:
+        """Note what comes; returns what may be shown of it."""
         for output in outputs:
             if output.tokens or output.delivered:
                 self._call.note_tokens()
                 break
         if self._continuation is not None:
             self._continuation.take(outputs)
+        return outputs if self._repeated is None else self._repeated.take(outputs)
 
     def _shown(self, pieces: list[Piece]) -> bytes:
         """What of the pieces goes out now; those of a whole answer wait for each other."""
+        if self._repeated is not None:
+            self._repeated.begin(pieces)
         if self._ask.stream:
+            if self._streamed is not None:
+                self._streamed += pieces
+            if pieces and self._ask.continuous_usage and self._stream is not None:
+                pieces[0].usage = self.usage(self._stream)
             return write_chunk(self._call, self._writer, pieces)
         for piece in pieces:
             self._collect(piece)
@@ -272,6 +344,31 @@ class TextAnswer:
             self._pieces[piece.choice].join(piece)
         else:
             self._pieces[piece.choice] = piece
+
+
+def _check_scores(ask: Ask, prompt_tokens: int) -> None:
+    """Scores of prompts are written at once; raises `Refusal` where they would be too many."""
+    wanted = ask.sampling.prompt_logprobs
+    if wanted is None or prompt_tokens * ask.sampling.n * (1 + wanted) <= SCORES_MAX:
+        return
+    message = (
+        f"With 'echo' at most {SCORES_MAX} log probabilities of the prompts are told: send fewer "
+        "prompts, or lower 'n' or 'logprobs'."
+    )
+    raise bad_field("logprobs", message)
+
+
+def _thinking(ask: Ask, text: ModelText | None, prompt: Prompt) -> tuple[Sampling, bool | None]:
+    """How to sample, and whether the prompt ends inside thoughts: None if they may begin, False
+    where none can be told from the answer. A grammar holds the answer alone; raises `Refusal`.
+    """
+    marks = text.marks if text is not None and ask.operation == "chat" else None
+    opened = False if marks is None else marks.opened(prompt.tokens)
+    grammar = ask.sampling.grammar
+    if marks is None or opened is False or grammar is None:
+        return ask.sampling, opened
+    wanted = after_thoughts(grammar, ask.grammar_field, marks, opened=bool(opened))
+    return msgspec.structs.replace(ask.sampling, grammar=wanted.grammar), opened
 
 
 def _continues(asked: Asked, prompt: Prompt) -> bool:

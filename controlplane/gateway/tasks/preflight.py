@@ -4,6 +4,8 @@ It takes the steps of stages 1 to 4 that decide and leaves out those that do: no
 held, remembered or sent to a node. Encoding costs the gateway time, so each key has a bound.
 """
 
+from contextlib import closing
+
 import msgspec
 
 from controlplane.gateway.after.misses.find import Reuse, inquiry_of
@@ -12,7 +14,7 @@ from controlplane.gateway.app_state import AppState
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
 from controlplane.gateway.http.exchange import Exchange
-from controlplane.gateway.openai.shapes import ApiShape
+from controlplane.gateway.http.shape import ApiShape
 from controlplane.gateway.plan import PlannedStep
 from controlplane.gateway.ports import KeyStanding, LedgerAway, Room
 from controlplane.gateway.refusal import UNAVAILABLE, Refusal, over_budget
@@ -28,7 +30,7 @@ from controlplane.kernel.insights.hygiene import WasteFinding, find_waste
 from controlplane.kernel.money import usd_text
 from controlplane.kernel.price import Price, TokenCounts, charge_nano, hold_nano
 from controlplane.kernel.receipt import Miss
-from inference.contract.frames import Usage
+from inference.contract.frames import BYTES_PER_TOKEN, Usage
 
 
 class Way(msgspec.Struct, frozen=True):
@@ -80,7 +82,7 @@ async def preflight(call: Call, exchange: Exchange, shape: ApiShape, state: AppS
     check_scopes(call, key, shape.endpoint, state.places)
     # Before its turn: a body that comes slowly must not take everybody's.
     asked = await read_ask(call, exchange, shape.parse, state, key=key)
-    with state.preflights.turn(key.id):
+    with closing(asked), state.preflights.turn(key.id):
         way, refusals = await _way(call, asked, shape.task(call, asked, state), state)
         try:
             standing = await state.standings.of(key.id)
@@ -93,6 +95,21 @@ async def preflight(call: Call, exchange: Exchange, shape: ApiShape, state: AppS
             repeated=state.hygiene.has_come(key.id, asked.ask),
         )
         return _forecast(asked, way, met)
+
+
+async def count_tokens(call: Call, exchange: Exchange, shape: ApiShape, state: AppState) -> int:
+    """Of the prompt; about as many where the tokenizer is not here. Raises `Refusal`."""
+    key = authenticate(call, state.keys)
+    check_scopes(call, key, shape.endpoint, state.places)
+    asked = await read_ask(call, exchange, shape.parse, state, key=key)
+    model = asked.plan.steps[0].model
+    with closing(asked), state.preflights.turn(key.id):
+        tokens = await shape.task(call, asked, state).count(model)
+    served = state.fleet.models().get(model.name)
+    if served is not None and served.text is None:
+        seen = model.seen_tokens(len(asked.ask.pictures))
+        return -(-asked.ask.bytes // BYTES_PER_TOKEN) + seen
+    return tokens
 
 
 async def _way(
@@ -117,7 +134,7 @@ def _placed(call: Call, asked: Asked, prepared: Prepared, state: AppState) -> Wa
     if cluster.served.text is None:
         return Way(prepared, 0, None)
     roster = state.routing.roster(cluster.nodes)
-    sought = sought_of(asked.plan, prepared)
+    sought = sought_of(asked, prepared)
     overlap = find_overlap(call, sought, state.fleet, state.routing, roster=roster)
     place = max(range(len(overlap.cached)), key=overlap.cached.__getitem__)
     link, cached = cluster.nodes[place], overlap.cached[place]

@@ -32,7 +32,8 @@ class Preflights:
         if len(self._rooms) > KEYS_MAX:
             self._rooms.popitem(last=False)
         if refused:
-            message = f"A key may run at most {PER_MIN_MAX} preflight checks per minute."
+            what = "preflight checks and token counts"
+            message = f"A key may run at most {PER_MIN_MAX} {what} per minute."
             retry = (("retry-after", str(RETRY_S)),)
             raise Refusal(429, "rate_limit_exceeded", message, kind="requests", headers=retry)
         self._running += 1

@@ -46,7 +46,6 @@ def _random(length: int) -> str:
 
 
 def new_credential(prefix: str = USER_PREFIX) -> Credential:
-    """Make a credential with a 256-bit secret."""
     key_id = _random(ID_CHARS)
     body = f"{prefix}_{key_id}_{_random(SECRET_CHARS)}"
     return Credential(prefix, key_id, f"{body}_{_checksum(body)}")

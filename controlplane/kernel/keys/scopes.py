@@ -7,7 +7,10 @@ from collections.abc import Iterable
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
-ENDPOINTS = ("chat", "completions", "embeddings", "models", "key")
+ENDPOINTS = (
+    "chat", "messages", "responses", "completions", "embeddings", "rerank", "score", "moderations",
+    "tokenize", "batches", "models", "key",
+)  # fmt: skip
 # What a read-only key may use: nothing here runs a model or costs money.
 READ_ENDPOINTS = ("models", "key")
 # Pairs of a list and an address whose answer is remembered; one costs about 3 us to find.

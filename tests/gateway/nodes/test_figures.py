@@ -14,10 +14,10 @@ from controlplane.gateway.nodes.facts import LinkState
 from controlplane.gateway.nodes.host import LinkRefused
 from controlplane.gateway.nodes.link import NodeLink
 from inference.contract.codec import encode
+from inference.contract.drain import Draining
 from inference.contract.frames import (
     AssetPart,
     Credits,
-    Draining,
     FromNode,
     Hello,
     Job,
@@ -53,6 +53,7 @@ def full_output(job: Job) -> Output:
         logprobs=[TokenLogprob(token=1, logprob=-0.1, top=[(1, -0.1)])],
         tool_calls=[ToolCallDelta(index=0)],
         vectors=Vectors(places=[0], data=b"\0" * 4),
+        prompt_logprobs=[TokenLogprob(token=1, logprob=-0.1, top=[(1, -0.1)])],
     )
 
 
@@ -180,7 +181,7 @@ def _with_its_job(world: World, link: NodeLink, step: Step, path: Path) -> Step:
     assert link.state is LinkState.READY
     world.fleet.dispatch(link, job)
     [output] = step.outputs
-    foreign = {"logprobs", "tool_calls", "vectors"} - set(path)
+    foreign = {"logprobs", "prompt_logprobs", "tool_calls", "vectors"} - set(path)
     blank: dict[str, object] = dict.fromkeys(foreign)
     tokens = [] if {"tool_calls", "vectors"} & set(path) else output.tokens
     output = msgspec.structs.replace(output, request=job.request, tokens=tokens, **blank)
@@ -190,5 +191,5 @@ def _with_its_job(world: World, link: NodeLink, step: Step, path: Path) -> Step:
 def _named(path: Path) -> str:
     """The last field of a path: what must stand in the sentence."""
     fields = [each for each in path if isinstance(each, str)]
-    together = {"logprobs", "timing", "tool_calls"}.intersection(fields)
+    together = {"logprobs", "prompt_logprobs", "timing", "tool_calls"}.intersection(fields)
     return together.pop() if together else fields[-1]

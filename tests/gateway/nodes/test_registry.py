@@ -18,11 +18,11 @@ from controlplane.gateway.nodes.measured.breaker import Cause
 from controlplane.gateway.ports import NodeIdentity, Orders
 from inference.contract.assets import asset_digest
 from inference.contract.codec import decode_from_gateway, encode
+from inference.contract.drain import Draining
 from inference.contract.frames import (
     Ack,
     AssetPart,
     AssetRequest,
-    Draining,
     FromGateway,
     ModelOffer,
     Rejected,

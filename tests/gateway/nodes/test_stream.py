@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.gateway.nodes.figures import DURATION_US_MAX
+from controlplane.gateway.nodes.checks import DURATION_US_MAX
 from controlplane.gateway.nodes.jobs import OpenJob
 from controlplane.gateway.nodes.measured.account import NodeAccount
 from controlplane.gateway.nodes.stream import JobStream, NodeLost

@@ -14,9 +14,16 @@ from controlplane.gateway.nodes.checks import (
     report_problem,
     text_output_problem,
 )
-from inference.contract.frames import OUTPUT_TEXT_CHARS_MAX, ModelOffer, Sampling
+from inference.contract.frames import OUTPUT_TEXT_CHARS_MAX, ModelOffer
 from inference.contract.parts import TokenLogprob, ToolCallDelta
-from tests.support.fleet import make_hello, make_output, make_report, make_usage, new_request
+from tests.support.fleet import (
+    make_hello,
+    make_job,
+    make_output,
+    make_report,
+    make_usage,
+    new_request,
+)
 
 
 def text_output(**changes: Any) -> str | None:
@@ -75,7 +82,7 @@ def test_what_cannot_be(changes: dict[str, Any], named: str) -> None:
 )
 def test_a_node_with_a_tokenizer_sends_no_text(changes: dict[str, Any]) -> None:
     output = make_output(new_request(), **changes)
-    assert output_problem(output, sampling=Sampling(max_tokens=4), vocab_size=256) is not None
+    assert output_problem(output, job=make_job(), vocab_size=256) is not None
 
 
 @pytest.mark.parametrize(

@@ -243,7 +243,7 @@ async def test_bodies_of_other_types_are_refused_by_name(serving: Serving, path:
         ("POST", "/v1/nothing", 404),
         ("POST", "/v1/chat/completions/", 404),
         ("GET", "/v1/%F0%9F%98%80", 404),
-        ("POST", "/v1/responses", 404),
+        ("POST", "/v1/conversations", 404),
     ],
 )
 async def test_unknown_paths_and_methods(

@@ -12,6 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from controlplane.gateway.nodes.limits import LinkLimits
 from controlplane.kernel.price import TokenCounts, charge_nano
 from controlplane.kernel.spans import ABSENT, SPANS, STAGES, unpack_spans
 from inference.embed.encoder import Encoder
@@ -46,7 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 async def embedding(folder: Path) -> AsyncIterator[Embedding]:
-    under_test = GatewayUnderTest()
+    under_test = GatewayUnderTest(limits=LinkLimits())
     add_encoder(under_test)
     async with running_gateway(under_test) as client:
         made = Embedding(under_test, client, folder)
@@ -126,7 +127,7 @@ REFUSALS: list[tuple[Any, dict[str, Any], str | None, str]] = [
     (["a", 5], {}, None, "input"),
     ([[5], 5], {}, None, "input"),
     ([5.5], {}, None, "input[0]"),
-    (None, {}, None, "input"),
+    (None, {}, "missing_required_parameter", "input"),
     ([-1], {}, None, "input"),
     ([len(PIECES)], {}, None, "input"),
     ([[5], [len(PIECES)]], {}, None, "input[1]"),
@@ -138,7 +139,6 @@ REFUSALS: list[tuple[Any, dict[str, Any], str | None, str]] = [
     ("a", {"dimensions": SHORT + 1}, "unsupported_dimensions", "dimensions"),
     ("a", {"dimensions": 0}, None, "dimensions"),
     ("a", {"encoding_format": "int8"}, None, "encoding_format"),
-    ("a", {"stream": True}, "unknown_parameter", "stream"),
     ("a", {"model": "none"}, "model_not_found", "model"),
     ("a", {"model": MODEL}, "model_task_mismatch", "model"),
 ]

@@ -29,15 +29,22 @@ ACCEPTED: dict[str, list[Any]] = {
     "min_p": [0, 1, None],
     "n": [1, 8, None],
     "seed": [-(2**63), 0, 2**63 - 1, None],
-    "stop": ["x", [], ["a", "b", "c", "d"], "é" * 256, None],
+    "stop": ["x", [], ["a"] * 16, "é" * 256, None],
     "max_tokens": [1, 2**31, None],
     "frequency_penalty": [-2, 2, None],
     "presence_penalty": [-2, 2, None],
     "logit_bias": [{}, {"1": -100, "2": 100}, None],
     "user": ["", "u" * 512, None],
     "metadata": [{}, {"a": "b"}, None],
-    "service_tier": ["auto", "default", None],
+    "service_tier": ["auto", "default", "flex", None],
+    "prompt_cache_key": ["", "k" * 512, None],
+    "best_of": [1, None],
+    "use_beam_search": [False, None],
     "stream": [True, False, None],
+    "ignore_eos": [True, False, None],
+    "min_tokens": [0, 5, None],
+    "repetition_penalty": [0.01, 1, 1.3, 100, None],
+    "stop_token_ids": [[], [0, 2**31 - 1], None],
 }
 REFUSED: dict[str, list[Any]] = {
     "temperature": [-0.1, 2.1, "1", True, [], 10**30],
@@ -46,32 +53,45 @@ REFUSED: dict[str, list[Any]] = {
     "min_p": [-0.1, 1.1, "0"],
     "n": [0, -1, 9, 1.5, "2", True],
     "seed": [2**63, -(2**63) - 1, 1.5, "7"],
-    "stop": ["", ["a"] * 5, [""], ["x" * 257], 5, {"a": 1}],
+    "stop": ["", ["a"] * 17, [""], ["x" * 257], 5, {"a": 1}],
     "max_tokens": [0, -1, 1.5, "5", 2**31 + 1, 10**30],
     "frequency_penalty": [-2.1, 2.1, "0"],
     "presence_penalty": [-2.1, 2.1, "0"],
     "logit_bias": [{"x": 1}, {"1": 101}, {"1": "a"}, [], {str(i): 1 for i in range(301)}],
-    "user": ["u" * 513, 5],
-    "metadata": [{"a": 1}, "a", {str(i): "" for i in range(17)}],
-    "service_tier": ["flex", 1],
+    "user": ["u" * 513, 5, "a\0b"],
+    "safety_identifier": ["s" * 513, 5],
+    "metadata": [{"a": 1}, "a", {str(i): "" for i in range(17)}, {"n" * 65: ""}, {"a": "t" * 513}],
+    "service_tier": [1],
+    "prompt_cache_key": ["k" * 513, 5],
+    "best_of": [0, 2, "1"],
+    "use_beam_search": [True, "no"],
+    "functions": [[], [{"name": "f"}]],
     "stream": ["true", 1],
     "model": ["", "m" * 257, 5, None],
     "stream_options": [[], "x"],
-    "unheard_of": [1, None],
-    "tools": [[]],
+    "ignore_eos": [1, "true"],
+    "min_tokens": [-1, 1.5, "5"],
+    "repetition_penalty": [0, -1, 101, "1"],
+    "stop_token_ids": [[-1], [2**31], ["a"], 5, [1] * 65],
 }
 CHAT_REFUSED: dict[str, list[Any]] = {
     "messages": [[], None, "hello", 5, {}],
     "max_completion_tokens": [0, "5"],
     "logprobs": [1, "true"],
     "top_logprobs": [1, -1, 21],
+    "modalities": [["audio"], ["text", "audio"], "text"],
+    "add_generation_prompt": [False],
+    "continue_final_message": [True],
 }
 COMPLETION_REFUSED: dict[str, list[Any]] = {
-    "prompt": [[], None, 5, ["a", "b"], [1, "a"], [-1], [2**31]],
-    "logprobs": [-1, 6, True],
-    "echo": [True, "yes"],
+    "prompt": [[], None, 5, ["a", [1]], [1, "a"], [-1], [2**31], [[]], ["a"] * 129],
+    "logprobs": [-1, 21, True],
+    "echo": [1, "yes"],
+    "truncate_prompt_tokens": [-2, "5"],
     "best_of": [3, "2"],
     "suffix": ["x"],
+    "tools": [[]],
+    "response_format": [{"type": "text"}],
 }
 
 
@@ -141,9 +161,7 @@ def test_refused_in_a_completion(field: str, value: Any) -> None:
             {"role": "assistant", "tool_calls": [called("f", '{"a":' + "[" * 32 + "]" * 32 + "}")]},
             "messages[1].tool_calls[0].function.arguments",
         ),
-        ({"role": "assistant", "tool_calls": []}, "messages[1].tool_calls"),
-        ({"role": "assistant"}, "messages[1].content"),
-        ({"role": "assistant", "content": None}, "messages[1].content"),
+        ({"role": "function", "content": "a", "name": "f"}, "messages[1].role"),
         (
             {"role": "assistant", "tool_calls": [{**CALL, "function": {"name": "f"}}]},
             "messages[1].tool_calls[0].function.arguments",
@@ -160,7 +178,7 @@ def test_refused_in_a_completion(field: str, value: Any) -> None:
         ({"role": "user"}, "messages[1].content"),
         ({"role": "user", "content": None}, "messages[1].content"),
         ({"role": "user", "content": []}, "messages[1].content"),
-        ({"role": "user", "content": "a", "extra": 1}, "messages[1].extra"),
+        ({"role": "user", "content": "a", "extra": 1, "name": 5}, "messages[1].name"),
         ({"role": "user", "content": [{"type": "text"}]}, "messages[1].content[0].text"),
         ({"role": "user", "content": [{"type": "video"}]}, "messages[1].content[0].type"),
         ("hello", "messages[1]"),
@@ -175,7 +193,6 @@ def test_message_at_fault_is_named(message: object, param: str) -> None:
 @pytest.mark.parametrize(
     ("part", "kind"),
     [
-        ({"type": "image_url", "image_url": {"url": "data:,"}}, "image"),
         ({"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}, "audio"),
         ({"type": "file", "file": {"file_id": "f"}}, "file"),
     ],
@@ -186,6 +203,17 @@ def test_parts_that_no_model_reads_are_refused_by_kind(part: object, kind: str) 
         parse_chat(messages=[{"role": "user", "content": content}])
     assert caught.value.param == "messages[0].content[1]"
     assert kind in caught.value.message
+
+
+def test_images_are_kept_in_their_places_and_do_not_count_as_text() -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:,", "detail": "low"}}
+    content = [{"type": "text", "text": "ab"}, image, {"type": "text", "text": "c"}]
+    ask = parse_chat(messages=[{"role": "user", "content": content}])
+    (turn,) = ask.turns
+    (picture,) = turn.pictures
+    assert (turn.content, picture.at, picture.detail) == ("abc", 2, "low")
+    assert ask.needs == {"vision": "messages[0].content[1]"}
+    assert not parse_chat().pictures
 
 
 def test_text_parts_join_and_developer_is_system() -> None:
@@ -200,8 +228,8 @@ def test_options_of_a_stream_need_a_stream() -> None:
     check_refusal(caught.value, "stream_options")
     assert parse_chat(stream=True, stream_options={"include_usage": True}).include_usage
     with pytest.raises(Refusal) as caught:
-        parse_chat(stream=True, stream_options={"include_everything": True})
-    assert caught.value.param == "stream_options.include_everything"
+        parse_chat(stream=True, stream_options={"include_usage": 1, "include_everything": True})
+    assert caught.value.param == "stream_options.include_usage"
 
 
 def test_two_names_of_the_output_bound_must_agree() -> None:
@@ -223,11 +251,13 @@ def test_every_parameter_reaches_the_engine() -> None:
     sampling = parse_chat(
         temperature=0.5, top_p=0.9, top_k=40, min_p=0.1, n=2, seed=7, frequency_penalty=1,
         presence_penalty=-1, logit_bias={"5": -100}, logprobs=True, top_logprobs=3,
+        ignore_eos=True, min_tokens=4, repetition_penalty=1.25,
     ).sampling  # fmt: skip
     assert msgspec.structs.asdict(sampling) == {
         "max_tokens": 0, "n": 2, "temperature": 0.5, "top_p": 0.9, "top_k": 40, "min_p": 0.1,
         "frequency_penalty": 1.0, "presence_penalty": -1.0, "seed": 7, "logprobs": 3,
-        "ignore_eos": False, "logit_bias": {5: -100.0}, "grammar": None,
+        "ignore_eos": True, "logit_bias": {5: -100.0}, "grammar": None, "prompt_logprobs": None,
+        "min_tokens": 4, "repetition_penalty": 1.25,
     }  # fmt: skip
     assert parse_chat(top_k=-1).sampling.top_k == 0
     assert parse_chat(**LOGPROBS).sampling.logprobs == 0
@@ -238,6 +268,12 @@ def test_prompts_of_a_completion() -> None:
     assert parse_completion(prompt="a").text == "a"
     assert parse_completion(prompt=["a"]).text == "a"
     assert parse_completion(prompt=[1, 2]).tokens == (1, 2)
+    assert parse_completion(prompt=[[1, 2]]).tokens == (1, 2)
+    assert parse_completion(prompt=["a", "b"]).prompts == ("a", "b")
+    assert parse_completion(prompt=[[1, 2], [3]]).prompts == ([1, 2], [3])
+    assert parse_completion(echo=True, logprobs=2).sampling.prompt_logprobs == 2
+    assert parse_completion(echo=True, max_tokens=0).sampling.prompt_logprobs == 0
+    assert parse_completion(echo=True).sampling.prompt_logprobs is None
 
 
 @pytest.mark.parametrize("given", [[], None, 5, [1, [1, "a"]]])

@@ -8,12 +8,17 @@ from typing import Any
 
 import pytest
 
-from controlplane.gateway.openai.schemas import DEPTH_MAX, UNSUPPORTED
+from controlplane.gateway.openai.structured import DEPTH_MAX, UNSUPPORTED
 from controlplane.gateway.refusal import Refusal
 from inference.contract.grammar import GRAMMAR_BYTES_MAX, Grammar
 from tests.gateway.openai.test_parameters import called, check_refusal, parse_chat, parse_completion
 
-SCHEMA = {"type": "object", "properties": {"b": {"type": "integer"}, "a": {}}, "required": ["b"]}
+SCHEMA = {
+    "type": "object",
+    "properties": {"b": {"type": "integer"}, "a": {}},
+    "required": ["b"],
+    "additionalProperties": False,
+}
 
 
 def json_schema(schema: object, **changes: object) -> dict[str, Any]:
@@ -114,7 +119,9 @@ def test_what_an_answer_has_to_match(
         ({"structured_outputs": {"choice": []}}, "structured_outputs.choice"),
         ({"structured_outputs": {"regex": ""}}, "structured_outputs.regex"),
         ({"structured_outputs": {"json": {"if": {}}}}, "structured_outputs.json.if"),
-        ({"structured_outputs": {"structural_tag": "x"}}, "structured_outputs.structural_tag"),
+        ({"structured_outputs": {"structural_tag": "x"}}, "structured_outputs"),
+        ({"guided_regex": "a+", "structured_outputs": {"json": {}}}, "structured_outputs"),
+        ({"guided_choice": "a"}, "structured_outputs.choice"),
         ({"structured_outputs": {"regex": "é" * GRAMMAR_BYTES_MAX}}, "structured_outputs.regex"),
         (
             {"structured_outputs": {"regex": "a"}, "response_format": {"type": "json_object"}},
@@ -137,8 +144,8 @@ def test_what_an_answer_has_to_match(
         ),
         ({"tools": [tool()], "parallel_tool_calls": "no"}, "parallel_tool_calls"),
         ({"tools": [tool()], "structured_outputs": {"regex": "a"}}, "structured_outputs.regex"),
-        ({"tool_choice": "auto"}, "tool_choice"),
-        ({"parallel_tool_calls": True}, "parallel_tool_calls"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tools": [], "tool_choice": "required"}, "tool_choice"),
     ],
 )
 def test_refused_by_name(fields: dict[str, Any], param: str) -> None:
@@ -185,3 +192,41 @@ def test_the_page_names_every_keyword_that_is_refused() -> None:
     page = (Path(__file__).parents[3] / "docs" / "structured-output.md").read_text()
     told = {word for word in UNSUPPORTED if f"`{word}`" in page}
     assert {word for word in UNSUPPORTED if word[0] != "$"} - told == {"x-guidance"}
+
+
+LISTED: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "integer"}}}
+CLOSED: dict[str, Any] = {**LISTED, "additionalProperties": False}
+REFERENCE = {"$ref": "#/$defs/d"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "made"),
+    [
+        (LISTED, CLOSED),
+        ({"type": "object"}, {"type": "object"}),
+        ({**LISTED, "additionalProperties": True}, {**LISTED, "additionalProperties": True}),
+        ({**LISTED, "additionalProperties": LISTED}, {**LISTED, "additionalProperties": CLOSED}),
+        ({"items": LISTED}, {"items": CLOSED}),
+        ({"properties": {"b": LISTED}},
+         {"properties": {"b": CLOSED}, "additionalProperties": False}),
+        ({"anyOf": [LISTED, {"type": "null"}]}, {"anyOf": [CLOSED, {"type": "null"}]}),
+        ({"allOf": [LISTED]}, {"allOf": [CLOSED]}),
+        ({"$defs": {"d": LISTED}, "anyOf": [REFERENCE, {"type": "null"}]},
+         {"$defs": {"d": CLOSED}, "anyOf": [REFERENCE, {"type": "null"}]}),
+        # What several parts say of one object stays open; so does what one of them refers to.
+        ({"allOf": [LISTED, LISTED]}, {"allOf": [LISTED, LISTED]}),
+        ({**LISTED, "anyOf": [{"required": ["a"]}]}, {**LISTED, "anyOf": [{"required": ["a"]}]}),
+        ({"allOf": [{"anyOf": [LISTED]}, LISTED]}, {"allOf": [{"anyOf": [LISTED]}, LISTED]}),
+        ({"$defs": {"d": LISTED}, "allOf": [REFERENCE, LISTED]},
+         {"$defs": {"d": LISTED}, "allOf": [REFERENCE, LISTED]}),
+        ({"$defs": {"d": LISTED, "e": {**REFERENCE, **LISTED}}},
+         {"$defs": {"d": LISTED, "e": {**REFERENCE, **LISTED}}}),
+    ],
+)  # fmt: skip
+def test_objects_have_the_properties_that_a_schema_lists(
+    schema: dict[str, Any], made: dict[str, Any]
+) -> None:
+    ask = parse_chat(response_format=json_schema(schema))
+    assert ask.sampling.grammar is not None
+    assert json.loads(ask.sampling.grammar.source) == made
+    assert ask.passed["response_format"]["json_schema"]["schema"] == schema

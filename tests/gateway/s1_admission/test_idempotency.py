@@ -70,6 +70,15 @@ async def test_text_completions_too_and_each_route_for_itself(serving: Serving) 
     assert len(serving.under_test.ledger.settled) == 2
 
 
+async def test_the_same_body_in_another_shape_is_another_request(serving: Serving) -> None:
+    chat = await send(serving)
+    message = await send(serving, path="/v1/messages")
+    again = await send(serving, path="/v1/messages")
+    assert (chat.json()["object"], message.json()["type"]) == ("chat.completion", "message")
+    assert REPLAYED not in message.headers and again.content == message.content
+    assert len(serving.under_test.ledger.settled) == 2
+
+
 async def test_another_body_is_a_mismatch_and_another_key_another_request(
     serving: Serving,
 ) -> None:

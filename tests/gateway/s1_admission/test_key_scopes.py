@@ -12,6 +12,7 @@ from tests.support.serving import Serving
 
 PATHS = {
     "chat": "/v1/chat/completions",
+    "messages": "/v1/messages",
     "completions": "/v1/completions",
     "embeddings": "/v1/embeddings",
 }

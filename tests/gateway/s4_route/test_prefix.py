@@ -135,6 +135,22 @@ async def test_a_node_that_works_in_silence_is_late(
     assert site.pick(sought()).receipt.index == "exact"
 
 
+async def test_a_key_is_a_place_until_a_node_has_the_prompt(site: Site) -> None:
+    homes: dict[bytes, set[str]] = {}
+    for seed in range(8):
+        for number in range(20):
+            key = b"org/%d" % number
+            wanted = msgspec.structs.replace(sought(100 * number + seed), key=key)
+            homes.setdefault(key, set()).add(site.pick(wanted).link.identity.name)
+    assert all(len(nodes) == 1 for nodes in homes.values())
+    assert set.union(*homes.values()) == set(NAMES)
+    wanted = msgspec.structs.replace(sought(), key=b"org/0")
+    other = min(set(NAMES) - homes[b"org/0"])
+    site.tell(other, wanted.chains[SIZE])
+    placed = site.pick(wanted)
+    assert (placed.link.identity.name, placed.cached_tokens) == (other, 20 * SIZE)
+
+
 async def test_prompts_as_text_meet_by_their_beginning() -> None:
     site = Site(*NAMES)
     heads = [bytes([65 + number]) * HEAD_BYTES for number in range(20)]

@@ -37,9 +37,12 @@ def find_miss(run: Progress) -> Miss | None:
 
 
 def inquiry_of(asked: Asked, prepared: Prepared, link: NodeLink, reuse: Reuse) -> Inquiry | None:
-    """What to ask of a prompt; None where only the server behind the node has its tokens."""
+    """What to ask of a prompt; None where only the server behind the node has its tokens, and where
+    nothing was looked up in a cache.
+    """
     prompt, served = prepared.prompt, prepared.cluster.served
-    if served.text is None:
+    scored = asked.ask.sampling.prompt_logprobs is not None
+    if served.text is None or prompt.lengths or scored:
         return None
     return Inquiry(
         prompted=Prompted(

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from controlplane.gateway.after.misses.compare import TOKEN_BYTES, pack
-from controlplane.gateway.after.misses.explain import Offered, explain
+from controlplane.gateway.after.misses.explain import TOKEN_BYTES, Offered, explain, pack
 from controlplane.gateway.after.misses.history import History, Seen
 from controlplane.kernel.price import Price, TokenCounts, charge_nano
 from controlplane.kernel.receipt import Miss

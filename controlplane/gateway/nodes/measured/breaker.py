@@ -3,6 +3,8 @@
 A breaker is closed until its node fails too often, is much slower than its like or stops moving;
 then it is open for a time that grows with every ejection, and half open until a few jobs have shown
 that the node works again. What it cannot do is to leave a model without a node.
+
+What is known of each node by its name outlasts its links.
 """
 
 import logging
@@ -15,6 +17,8 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from controlplane.gateway.nodes.limits import NODES_MAX
+from controlplane.gateway.nodes.measured.times import Spread, Times
 from controlplane.kernel.clock import monotonic_s
 
 log = logging.getLogger(__name__)
@@ -175,3 +179,55 @@ def admitted(nodes: Sequence[AnyGuarded]) -> list[AnyGuarded]:
     ejected_max = min(max(1, int(moving * EJECTED_SHARE_MAX)), moving - 1) if moving else 0
     out = [*still, *others[:ejected_max]]
     return [each for each in nodes if each not in out] or list(nodes)
+
+
+class KnownNode:
+    """One node: whether it gets work, how long it takes, and how long it is silent with work."""
+
+    __slots__ = ("_times", "breaker", "left_s", "quiet")
+
+    def __init__(self, breaker: Breaker) -> None:
+        self.breaker = breaker
+        self.quiet = Spread()
+        self.left_s: float | None = None
+        self._times: dict[str, Times] = {}
+
+    def times(self, model: str) -> Times:
+        times = self._times.get(model)
+        if times is None:
+            times = self._times[model] = Times()
+        return times
+
+
+class KnownNodes:
+    """All of them; one that has left is forgotten as late as its breaker would forget."""
+
+    def __init__(self, *, eject_s: float, changed: Callable[[], None]) -> None:
+        self._eject_s = eject_s
+        self._changed = changed
+        self._nodes: dict[str, KnownNode] = {}
+
+    def find(self, name: str) -> KnownNode:
+        """What is known of a node, or a sheet to write it on."""
+        known = self._nodes.get(name)
+        return known or KnownNode(Breaker(name, eject_s=self._eject_s, changed=self._changed))
+
+    def join(self, name: str, known: KnownNode) -> None:
+        """It is here: a new link is a new chance."""
+        self._nodes[name] = known
+        known.left_s = None
+        known.breaker.probe()
+        if len(self._nodes) > 2 * NODES_MAX:
+            gone = (each for each, its in self._nodes.items() if its.left_s is not None)
+            del self._nodes[next(gone)]
+
+    def leave(self, name: str) -> None:
+        self._nodes[name].left_s = monotonic_s()
+
+    def tick(self) -> None:
+        """Let breakers see the time, and forget."""
+        now = monotonic_s()
+        for name, known in list(self._nodes.items()):
+            known.breaker.tick()
+            if known.left_s is not None and now - known.left_s > EJECT_S_MAX:
+                del self._nodes[name]

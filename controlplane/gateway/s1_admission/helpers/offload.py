@@ -28,11 +28,11 @@ def is_large(body: bytes) -> bool:
 
 
 class Offload:
-    """One thread, and a queue for it, of which a tenant gets its share,
+    """A thread or a few, and a queue for them, of which a tenant gets its share,
     and up to half while the rest is free."""
 
-    def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="offload")
+    def __init__(self, threads: int = 1) -> None:
+        self._thread = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="offload")
         self._waiting: Counter[str] = Counter()
 
     async def run(self, work: Callable[[Given], Made], given: Given, *, tenant: str) -> Made:

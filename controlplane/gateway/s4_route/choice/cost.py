@@ -120,7 +120,4 @@ def _cache_s(ready: Ready, uncached: int, means: FleetMeans, now_s: float) -> tu
     age_s = now_s - ready.oldest_at_s
     share = means.oldest_s / (age_s + means.oldest_s)
     overflow = max(0.0, uncached - ready.room_tokens)
-    return (
-        EVICT_WEIGHT * evicted * share / means.prefill_tokens_per_s,
-        overflow * ready.token_s,
-    )
+    return (EVICT_WEIGHT * evicted * share / means.prefill_tokens_per_s, overflow * ready.token_s)

@@ -82,18 +82,15 @@ def _candidate(name: str, account: NodeAccount, cached: int, parts_ms: list[floa
 
 
 def _why(
-    sought: Sought,
-    overlap: Overlap,
-    candidates: Sequence[WeighedNode],
-    *,
-    name: str,
-    weighed: int,
+    sought: Sought, overlap: Overlap, candidates: Sequence[WeighedNode], *, name: str, weighed: int
 ) -> str:
     if weighed == 1:
         return f"{name} was the only node with room."
-    if overlap.index == "ring":
+    if overlap.index == "ring" or (sought.key and not any(overlap.cached)):
+        known = "cache is known" if overlap.index == "ring" else "cache has this prompt"
+        chose = "prompt_cache_key" if sought.key else "beginning of the prompt"
         return (
-            "No node's cache is known, so the beginning of the prompt chose the node, "
+            f"No node's {known}, so the {chose} chose the node, "
             f"and {name} had no more than its share of the load."
         )
     chosen = next(each for each in candidates if each.node == name)

@@ -15,6 +15,7 @@ class Sought(msgspec.Struct, frozen=True, kw_only=True):
     """What a node is sought for: a prompt of `tokens`, with its block hashes by block size.
 
     `text` is the prompt of engines that take only text: they have neither tokens nor an index.
+    `key` is what the client says that siblings share, within its tenant; empty without one.
     """
 
     model: str
@@ -22,6 +23,7 @@ class Sought(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int
     chains: dict[int, list[bytes]]
     text: bytes = b""
+    key: bytes = b""
 
     @property
     def has_blocks(self) -> bool:

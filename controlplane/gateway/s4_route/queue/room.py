@@ -14,6 +14,7 @@ from controlplane.gateway.s4_route.queue.request import NoRoom
 from controlplane.gateway.s4_route.rules import queue_claim, queue_lane
 from controlplane.gateway.s4_route.saturation import WaitingRoom
 from controlplane.kernel.clock import monotonic_s, wall_s
+from inference.contract.capabilities import Capability
 
 # Well within the time after which a node that stands still is noticed.
 SEEN_S = 1.5
@@ -32,12 +33,7 @@ async def find_room(
     """Nodes that have a credit for the request, when its turn has come; raises `Refusal` (503)."""
     cluster, step, prompt = prepared.cluster, prepared.step, prepared.prompt
     claim = queue_claim(
-        call,
-        step,
-        asked.plan,
-        project=asked.project,
-        tokens=prompt.size,
-        choices=asked.ask.sampling.n,
+        call, step, asked.plan, project=asked.project, tokens=prompt.size, choices=asked.ask.choices
     )
     # Whoever decided this may have died since: then it ends by itself.
     if wall_s() < asked.snapshot.shed_until.get(claim.priority, 0.0):
@@ -50,7 +46,7 @@ async def find_room(
         cluster,
         step=step,
         sizes=prompt.chains.keys(),
-        grammar=bool(asked.ask.grammar_field),
+        required=asked.ask.required,
         tried=frozenset(tried),
     )
     line = (step.model.name, step.pool, cluster.region)
@@ -85,7 +81,7 @@ def _nodes_now(
     *,
     step: PlannedStep,
     sizes: Collection[int],
-    grammar: bool,
+    required: Collection[Capability],
     tried: frozenset[str],
 ) -> tuple[NodeLink, ...]:
     """The cluster as it is by now: nodes come and go while a request waits for room.
@@ -104,5 +100,5 @@ def _nodes_now(
         and link.hello.pool == step.pool
         and link.hello.block_size in sizes
         and link.identity.id not in tried
-        and (link.follows_grammars or not grammar)
+        and link.abilities.issuperset(required)
     )

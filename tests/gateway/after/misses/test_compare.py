@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from controlplane.gateway.after.misses.compare import (
+from controlplane.gateway.after.misses.explain import (
     AGREE_TOKENS,
     GAP_TOKENS_MAX,
     kind_of,

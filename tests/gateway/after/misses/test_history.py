@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controlplane.gateway.after.misses import history
-from controlplane.gateway.after.misses.compare import pack
+from controlplane.gateway.after.misses.explain import pack
 from controlplane.gateway.after.misses.history import History, Seen, shared_blocks
 from inference.contract.blocks import chain_hashes
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from controlplane.gateway.s4_route.queue import waiting as waiting_requests
-from controlplane.gateway.s4_route.queue.queue import FairQueue
-from controlplane.gateway.s4_route.queue.release_rate import (
+from controlplane.gateway.s4_route.queue.model_queue import (
     RETURNS_AGE_S_MAX,
     RETURNS_MIN,
     ReleaseRate,
 )
+from controlplane.gateway.s4_route.queue.queue import FairQueue
 from controlplane.gateway.s4_route.queue.request import NoRoom, QueuedRequest
 from controlplane.kernel.rules import PRIORITY_HIGH, PRIORITY_LOW
 from tests.gateway.s4_route.queue.test_turns import LANE, claim, enter

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from controlplane.gateway.round_trip import UNKNOWN_US, RoundTrip
+from controlplane.gateway.http.round_trip import UNKNOWN_US, RoundTrip
 from controlplane.kernel.spans import INDEX, STAGES, unpack_spans
 from tests.support.serving import Serving
 

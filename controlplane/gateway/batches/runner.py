@@ -1,0 +1,169 @@
+"""Runs lines of batches where nodes are idle, each through the pipeline as any other request."""
+
+import asyncio
+import copy
+import logging
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from uuid import UUID
+
+import msgspec
+
+from controlplane.gateway.app_state import AppState
+from controlplane.gateway.batches.http import new_id
+from controlplane.gateway.batches.line import (
+    OK,
+    ClaimedLine,
+    LineBody,
+    LineKeys,
+    LineOut,
+    NoRecorder,
+)
+from controlplane.gateway.http.shapes import SHAPES
+from controlplane.gateway.nodes.models import ServedModel
+from controlplane.gateway.pipeline import serve
+from controlplane.gateway.ports import LedgerAway
+from controlplane.gateway.ports_contents import BatchQuestion
+from controlplane.gateway.progress import Trail
+from controlplane.gateway.refusal import internal_error
+from controlplane.kernel.ids import new_request_id
+
+BUSY_S, REST_S, AGAIN_S = 0.5, 2.0, 0.5
+# Lines that end together are followed together.
+GATHER_S = 0.02
+RUNNING_MAX = 64
+# Of a file that is read, and of lines that are cut off at once.
+BOUNDS = {"lines_max": 50_000, "errors_max": 100, "rows_max": 5_000}
+# Beside requests of others, batches take this part of their share.
+BESIDE = 1 / 4
+RETRY_S_MAX, DOUBLINGS_MAX = 60, 6
+
+log = logging.getLogger(__name__)
+
+
+class BatchesTurn(msgspec.Struct):
+    """What there is to do."""
+
+    models: list[str]
+    reading: bool
+
+
+_turn = msgspec.json.Decoder(BatchesTurn)
+_claimed = msgspec.json.Decoder(list[ClaimedLine])
+
+
+class BatchRunner:
+    """One gateway's part in all batches: at most `share` of what its nodes take at once.
+
+    `lives` tells whether others count this gateway, known to them as `me`, among the living: where
+    they may not, its lines are theirs.
+    """
+
+    def __init__(
+        self, state: AppState, *, me: str, share: float, lives: Callable[[], bool]
+    ) -> None:
+        self._state, self._me, self._share, self._lives = state, me, share, lives
+        self._running: dict[asyncio.Task[None], ClaimedLine] = {}
+        self._wake = asyncio.Event()
+        self._task = asyncio.create_task(self._run(), name="batches")
+
+    async def close(self, seconds: float) -> None:
+        """Take no more lines, let those that run end, and leave the rest to others."""
+        self._task.cancel()
+        if self._running:
+            await asyncio.wait(list(self._running), timeout=seconds)
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(self._task, *self._running, return_exceptions=True)
+
+    async def _ask(self, question: BatchQuestion, **facts: object) -> bytes:
+        return await self._state.batches.ask(question, me=self._me, **facts)
+
+    async def _run(self) -> None:
+        while True:
+            busy = False
+            self._wake.clear()
+            try:
+                if self._lives():
+                    busy = await self._pass()
+                else:
+                    for task in self._running:
+                        task.cancel()
+            except LedgerAway as error:
+                log.warning("batches are not looked after: %r", error.__cause__)
+            except Exception:  # Process edge: a bug must not end all batches of this gateway.
+                log.exception("batches were not looked after")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(BUSY_S if busy else REST_S):
+                    await self._wake.wait()
+                await asyncio.sleep(GATHER_S)
+
+    async def _pass(self) -> bool:
+        """Look what there is to do and begin it; whether there is anything."""
+        ids = {kind: new_id("file") for kind in ("output", "error")}
+        facts = {"kept_s": self._state.batch_files_s, **BOUNDS, **ids}
+        running = [line.request for line in self._running.values()]
+        turn = _turn.decode(await self._ask("turn", running=running, **facts))
+        if turn.reading:
+            self._wake.set()
+        wanted = {name: self._slots(name) for name in turn.models}
+        slots = [{"model": name, "slots": count} for name, count in wanted.items() if count]
+        if slots:
+            fresh = [UUID(bytes=new_request_id()) for _ in range(sum(wanted.values()))]
+            for line in _claimed.decode(await self._ask("claim", slots=slots, requests=fresh)):
+                self._running[asyncio.create_task(self._run_line(line))] = line
+        return bool(turn.models)
+
+    def _slots(self, name: str) -> int:
+        """How many lines of a model may begin now.
+
+        A name that no node serves may be a rule's, whose lines go anywhere: it has what is least.
+        """
+        fleet = self._state.fleet.models()
+        ours = Counter(line.model for line in self._running.values())
+        served = [fleet[name]] if name in fleet else list(fleet.values())
+        free = min([self._idle(each) for each in served], default=0) - ours[name]
+        return max(0, min(free, RUNNING_MAX - len(self._running)))
+
+    def _idle(self, served: ServedModel) -> int:
+        """How many lines may run on its nodes; none while anybody waits for one of their pools."""
+        waiting = self._state.waiting.pools()
+        links = [link for link in served.nodes if link.takes_jobs]
+        if any(waiting[link.hello.pool] for link in links):
+            return 0
+        accounts = [link.account for link in links]
+        share = self._share * sum(one.credits for one in accounts)
+        others = sum(one.active + one.others_active for one in accounts) > len(self._running)
+        most = max(1, int(share * BESIDE if others else share))
+        # The last free place is left to others, where there are any.
+        return most if sum(one.credits_left for one in accounts) > others else 0
+
+    async def _run_line(self, line: ClaimedLine) -> None:
+        out, state = LineOut(), copy.copy(self._state)
+        state.keys = LineKeys(state.keys, line.key_id)
+        if line.charged:
+            state.recorder = NoRecorder()
+        call = line.call(state.request_deadline_s)
+        try:
+            try:
+                await serve(call, LineBody(line), SHAPES[line.endpoint], state, out)
+            except Exception:  # Process edge: a bug is the line's answer, and is logged.
+                log.exception("line %s of %s failed", line.number, line.batch)
+                out.refuse(internal_error("internal_error", "Internal server error."), Trail())
+            await self._tell(line, out)
+        finally:
+            self._running = {task: each for task, each in self._running.items() if each != line}
+            self._wake.set()
+
+    async def _tell(self, line: ClaimedLine, out: LineOut) -> None:
+        """Write the result, or that it is to be tried again, for as long as the line is ours."""
+        facts: dict[str, object] = {"ok": out.status == OK, "result": out.result(line)}
+        if out.temporary:
+            facts = {"after_s": min(RETRY_S_MAX, 2 ** min(line.tries, DOUBLINGS_MAX))}
+        while True:
+            with suppress(LedgerAway):
+                named = {"batch": line.batch, "number": line.number, "request": line.request}
+                await self._ask("done", **named, **facts)
+                return
+            await asyncio.sleep(AGAIN_S)
