@@ -2,7 +2,8 @@
 
 The server of connections asks `gateway_of` before all else and hands the gateway its requests
 itself. The rest goes to plain ASGI callables, and only pages go through Django.
-Nothing is answered here but probes and, where there are no pages, `/metrics`.
+Nothing is answered here but probes, paths that only programs ask for and, where there are no pages,
+`/metrics`.
 """
 
 import gc
@@ -46,10 +47,17 @@ GATEWAY_HTTP = "--http controlplane.bridge.http.connection:SocketProtocol --no-p
 NODE_CONSUMER = "controlplane.bridge.fleet.socket.NodeConsumer"
 LIVE_ROUTES = "frontend.overview.live.websocket_urlpatterns"
 WEBSOCKET_REFUSED = 4404
+VERSION = {"version": "1"}
+# What clients ask for whose base URL lacks `/v1`.
+WITHOUT_BASE = (
+    "/chat/", "/completions", "/embeddings", "/messages", "/models", "/responses", "/tokenize",
+)  # fmt: skip
 # Objects that are made before young ones are looked through for cycles. A request makes hundreds
 # and leaves few, so that the default of 700 looks too often.
 YOUNG_OBJECTS_MAX = 10_000
 PLAIN = b"text/plain; charset=utf-8"
+# What clients of rerankers and of vLLM ask for beside `/v1`.
+OF_SERVERS = frozenset({"/rerank", "/v2/rerank", "/score", "/tokenize", "/detokenize"})
 BEARER_WANTED = ((b"www-authenticate", b"Bearer"),)
 
 
@@ -101,6 +109,11 @@ class Entrance:
             await not_found(scope, receive, send)
         elif path in PROBES:
             await answer(send, *await self.probes.answer(path))
+        elif path == "/version":
+            await answer(send, 200, VERSION)
+        elif path.startswith(WITHOUT_BASE):
+            message = f"Unknown request URL: {path}. The base URL of this API must end in /v1."
+            await answer(send, 404, error_body(message, code="unknown_url"))
         elif path == "/metrics" and self.gateway is not None:
             await self._metrics(self.gateway, scope, receive, send)
         else:
@@ -148,7 +161,7 @@ def means_models(path: str) -> bool:
     """
     if path.startswith("/v1/"):
         return not path.startswith("/v1/organization/")
-    return (normpath("/" + path.lower().lstrip("/")) + "/").startswith("/v1/")
+    return path in OF_SERVERS or (normpath("/" + path.lower().lstrip("/")) + "/").startswith("/v1/")
 
 
 async def not_found(scope: Scope, receive: Receive, send: Send) -> None:

@@ -9,7 +9,7 @@ from django.utils.module_loading import import_string
 
 SCHEDULED_APPS = (
     *("core", "billing.ledger", "billing.budgets", "billing.months", "billing.exports"),
-    *("insights", "routing", "slos", "telemetry"),
+    *("batches", "contents", "insights", "routing", "slos", "telemetry"),
 )
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")

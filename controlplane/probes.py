@@ -18,7 +18,8 @@ from django.utils.module_loading import import_string
 
 from controlplane.core.jobs.pulse import Pulse
 
-PATHS = frozenset({"/healthz", "/readyz", "/startupz"})
+ALIVE = ("/healthz", "/health")
+PATHS = frozenset({*ALIVE, "/readyz", "/startupz"})
 DATABASE_S_MAX = 3.0
 MS_PER_S = 1_000
 # By name: probes are imported before Django's apps are there.
@@ -124,7 +125,7 @@ class Probes:
         self._started = False
 
     async def answer(self, path: str) -> tuple[int, dict[str, Any]]:
-        if path == "/healthz":
+        if path in ALIVE:
             return 200, {"status": "ok", "loop_late_ms": round(self.pulse.late_s * MS_PER_S)}
         if path == "/startupz" and self._started:
             return 200, {"started": True}

@@ -39,6 +39,12 @@ class Column(NamedTuple):
 Value = str | int | None
 
 
+def columns(table: str) -> tuple[Column, ...]:
+    """Columns from a line for each: its name, the kind of cell, and what it says."""
+    rows = (line.split(maxsplit=2) for line in table.strip().splitlines())
+    return tuple(Column(name, Cell[cell.upper()], says) for name, cell, says in rows)
+
+
 def head_line(columns: Iterable[Column]) -> str:
     return ",".join(column.name for column in columns) + LINE_END
 
@@ -86,14 +92,10 @@ def _free(value: Value) -> str:
     return _quoted(guarded(str(value)))
 
 
-def _bare(value: Value) -> str:
-    return str(value)
-
-
 def _makers(raw: bool) -> dict[Cell, Callable[[Value], str]]:
     return {
         Cell.FREE: _quoted if raw else _free,
         Cell.TEXT: _quoted,
-        Cell.NUMBER: _bare,
-        Cell.TIME: _bare,
+        Cell.NUMBER: str,
+        Cell.TIME: str,
     }

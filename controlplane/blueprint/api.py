@@ -7,12 +7,7 @@ from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.blueprint.configuration import (
-    ValueChange,
-    configuration_apply,
-    configuration_export,
-    configuration_validate,
-)
+from controlplane.blueprint import configuration
 from controlplane.core.api.schema import operation
 from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
@@ -63,47 +58,43 @@ class ConfigurationView(ApiView):
 
 
 class ExportConfiguration(ConfigurationView):
-    """`GET blueprint?organization=…`: what is configured now."""
-
     @operation(answer=DocumentBody, params=(_NAMES,))
     def get(self, request: Request) -> Response:
         """Export as YAML; repeat `organization` to include only some."""
         names = request.query_params.getlist("organization") or None
-        return Response({"text": configuration_export(actor=self.actor(), names=names)})
+        return Response(
+            {"text": configuration.configuration_export(actor=self.actor(), names=names)}
+        )
 
 
 class ValidateConfiguration(ConfigurationView):
-    """`POST blueprint/validate`: whether a document can be applied."""
-
     @operation(body=DocumentBody, answer=ValidJson)
     def post(self, request: Request) -> Response:
         """Validate a document; 400 has the path and line of each error."""
-        configuration_validate(actor=self.actor(), text=self.body(DocumentBody).text)
+        configuration.configuration_validate(actor=self.actor(), text=self.body(DocumentBody).text)
         return Response({"valid": True})
 
 
 class Diff(ConfigurationView):
-    """`POST blueprint/diff`: what applying a document would change."""
-
     @operation(body=DocumentBody, answer=ChangesJson)
     def post(self, request: Request) -> Response:
         """Compare a document with the current configuration; changes nothing."""
-        changes = configuration_apply(actor=self.actor(), text=self.body(DocumentBody).text)
+        changes = configuration.configuration_apply(
+            actor=self.actor(), text=self.body(DocumentBody).text
+        )
         return Response({"changes": changes_json(changes)})
 
 
 class Apply(ConfigurationView):
-    """`POST blueprint/apply`: a document made true, all or nothing."""
-
-    step_up_methods = frozenset({"POST"})
-
-    @operation(body=ApplyBody, answer=AppliedJson)
+    @operation(body=ApplyBody, answer=AppliedJson, step_up=True)
     def post(self, request: Request) -> Response:
         """Apply a document; a dry run unless `dry_run` is false."""
         wanted = self.body(ApplyBody)
-        changes = configuration_apply(actor=self.actor(), text=wanted.text, dry_run=wanted.dry_run)
+        changes = configuration.configuration_apply(
+            actor=self.actor(), text=wanted.text, dry_run=wanted.dry_run
+        )
         return Response({"applied": not wanted.dry_run, "changes": changes_json(changes)})
 
 
-def changes_json(changes: list[ValueChange]) -> list[dict[str, Any]]:
+def changes_json(changes: list[configuration.ValueChange]) -> list[dict[str, Any]]:
     return [change._asdict() for change in changes]

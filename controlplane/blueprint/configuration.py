@@ -15,20 +15,13 @@ from controlplane.billing.budgets.services import Subject, budget_id
 from controlplane.blueprint.current import ORGANIZATIONS_MAX, current_things, organization_of
 from controlplane.blueprint.document import Document
 from controlplane.blueprint.steps import STEPS, Applying, budget_step, limited
-from controlplane.blueprint.things import (
-    ORGANIZATION,
-    Fields,
-    Thing,
-    below,
-    document_of,
-    things_of,
-)
+from controlplane.blueprint.things import ORGANIZATION, Fields, Thing, below, document_of, things_of
 from controlplane.blueprint.yamltext import Lines, line_of, read_yaml, write_yaml
 from controlplane.core.api.shapes import read_shape
 from controlplane.core.audit.entries import Actor, Operator
 from controlplane.core.permissions import Action
 from controlplane.tenants.access import require
-from controlplane.tenants.selectors_config import organizations_all
+from controlplane.tenants.selectors import organizations_all
 
 
 class ValueChange(NamedTuple):

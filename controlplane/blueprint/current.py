@@ -7,55 +7,48 @@ from django.core.exceptions import ValidationError
 from django.utils import timezone
 
 from controlplane.billing.budgets.models import UNLIMITED_NANO, Budget
-from controlplane.billing.budgets.selectors import budgets_with_terms
-from controlplane.blueprint.things import (
-    MODEL,
-    ORGANIZATION,
-    POOL,
-    PRICED,
-    PROJECT,
-    ROUTING,
-    TEMPLATE,
-    Fields,
-    Key,
-    canonical,
-    usd_plain,
-)
+from controlplane.billing.budgets.selectors import budgets_of
+from controlplane.blueprint import things
 from controlplane.catalog.models import Model, Pool, PriceVersion
-from controlplane.catalog.purchases import purchase_now
-from controlplane.catalog.selectors import model_list, pool_list, price_list
-from controlplane.catalog.selectors_prompts import prompt_list, prompt_version_get
+from controlplane.catalog.selectors import (
+    model_list,
+    pool_list,
+    price_list,
+    prompt_list,
+    prompt_version_get,
+)
+from controlplane.catalog.services import purchase_now
 from controlplane.core.audit.entries import Actor
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import organization_scope
 from controlplane.kernel.money import usd_from_micro
 from controlplane.kernel.rules import PERMILLE
 from controlplane.quotas.models import LIMITS_MAX, RateLimit
 from controlplane.quotas.selectors import limits_of
 from controlplane.routing.selectors import ruleset_in_force
 from controlplane.tenants.models import Organization, Project
-from controlplane.tenants.selectors import organizations_named
-from controlplane.tenants.selectors_config import projects_of
+from controlplane.tenants.selectors import organizations_named, projects_of
 
 ORGANIZATIONS_MAX = 200
 
 
-def current_things(actor: Actor, organizations: Iterable[Organization]) -> dict[Key, Fields]:
+def current_things(
+    actor: Actor, organizations: Iterable[Organization]
+) -> dict[things.Key, things.Fields]:
     """All of the installation's, and those of these organizations."""
-    found: dict[Key, Fields] = {}
+    found: dict[things.Key, things.Fields] = {}
     for pool in pool_list():
-        found[(POOL, pool.name)] = pool_fields(pool)
+        found[(things.POOL, pool.name)] = pool_fields(pool)
     for model in model_list():
-        found[(MODEL, model.name)] = model_fields(model)
+        found[(things.MODEL, model.name)] = model_fields(model)
     for organization in organizations:
         found.update(_tenant(actor, organization))
     in_force = ruleset_in_force()
     if in_force is not None:
-        found[(ROUTING,)] = canonical({"rules": in_force.rules})
+        found[(things.ROUTING,)] = things.canonical({"rules": in_force.rules})
     return found
 
 
 def organization_of(name: str) -> Organization:
-    """The only one of that name; raises ValidationError for `name`."""
     found = organizations_named(name=name)
     if len(found) == 1:
         return found[0]
@@ -63,7 +56,7 @@ def organization_of(name: str) -> Organization:
     raise ValidationError({"name": f"{told} of the name {name!r}."})
 
 
-def pool_fields(pool: Pool) -> Fields:
+def pool_fields(pool: Pool) -> things.Fields:
     """A pool without what the local driver runs."""
     names = (
         "task", "size_class", "role", "nodes_min", "nodes_max", "warm_schedule", "cards_per_node",
@@ -73,11 +66,11 @@ def pool_fields(pool: Pool) -> Fields:
     return {**fields, "card_hour_usd": usd_from_micro(pool.card_hour_micro)}
 
 
-def model_fields(model: Model) -> Fields:
+def model_fields(model: Model) -> things.Fields:
     """A model with its price in force, if it has one."""
     names = (
         "task", "pool", "context_window", "output_tokens_default", "output_tokens_max", "owner",
-        "enabled",
+        "images_max", "image_tokens_max", "image_patch", "enabled",
     )  # fmt: skip
     fields = {name: getattr(model, name) for name in names}
     price = _in_force(price_list(model=model), None)
@@ -87,74 +80,81 @@ def model_fields(model: Model) -> Fields:
     return fields
 
 
-def _purchase(model: Model) -> Fields | None:
+def _purchase(model: Model) -> things.Fields | None:
     """What its tokens cost to buy; None where they are not bought."""
     bought = purchase_now(model=model)
-    rates = {name: getattr(bought, f"{name}_pico", 0) for name in PRICED}
-    return {name: usd_from_micro(rates[name]) for name in PRICED} if any(rates.values()) else None
+    rates = {name: getattr(bought, f"{name}_pico", 0) for name in things.PRICED}
+    return (
+        {name: usd_from_micro(rates[name]) for name in things.PRICED}
+        if any(rates.values())
+        else None
+    )
 
 
-def _in_force(versions: list[PriceVersion], project: Project | None) -> Fields | None:
+def _in_force(versions: list[PriceVersion], project: Project | None) -> things.Fields | None:
     """What all pay, or what a project pays instead; None without."""
     now, wanted = timezone.now(), project.id if project else None
     begun = [one for one in versions if one.project_id == wanted and one.effective_from <= now]
     last = max(begun, key=lambda one: (one.effective_from, one.version), default=None)
     if last is None or (last.effective_until is not None and last.effective_until <= now):
         return None
-    fields: Fields = {name: usd_from_micro(getattr(last, f"{name}_pico")) for name in PRICED}
+    fields: things.Fields = {
+        name: usd_from_micro(getattr(last, f"{name}_pico")) for name in things.PRICED
+    }
     for name in ("batch_permille", "priority_permille"):
         if getattr(last, name) != PERMILLE:
             fields[name] = getattr(last, name)
     return fields
 
 
-def _tenant(actor: Actor, organization: Organization) -> dict[Key, Fields]:
-    found: dict[Key, Fields] = {}
+def _tenant(actor: Actor, organization: Organization) -> dict[things.Key, things.Fields]:
+    found: dict[things.Key, things.Fields] = {}
     projects = projects_of(organization)
     with organization_scope([organization.id]):
         ids = [organization.id, *(project.id for project in projects)]
-        limits, budgets = limits_of(ids), budgets_with_terms(ids)
+        limits, budgets = limits_of(ids), budgets_of(ids)
         prices = {model.name: price_list(model=model) for model in model_list()}
     names = {project.id: project.name for project in projects}
 
-    def money_and_limits(one: Organization | Project) -> Fields:
-        return {
-            "limits": _limits(limits.get(one.id)),
-            "budget": _budget(budgets.get(one.id)),
-        }
+    def money_and_limits(one: Organization | Project) -> things.Fields:
+        return {"limits": _limits(limits.get(one.id)), "budget": _budget(budgets.get(one.id))}
 
-    found[(ORGANIZATION, organization.name)] = money_and_limits(organization)
+    found[(things.ORGANIZATION, organization.name)] = money_and_limits(organization)
     for project in projects:
         paid = {name: _in_force(versions, project) for name, versions in prices.items()}
-        found[(PROJECT, organization.name, project.name)] = {
+        found[(things.PROJECT, organization.name, project.name)] = {
             "safety": project.safety_mode,
             "content": project.allow_content_logging,
+            "strict": project.strict,
+            "labels": project.labels,
+            "keeps_days": project.keeps_days,
+            "content_readers": project.content_readers,
             "weight": project.weight,
             "prices": {name: price for name, price in paid.items() if price is not None},
             **money_and_limits(project),
         }
     for listed in prompt_list(actor=actor, organization_id=organization.id):
         template = listed.template
-        fields: Fields = {
+        fields: things.Fields = {
             "project": names.get(template.project_id) if template.project_id else None
         }
         if listed.published is not None:
             version = prompt_version_get(actor=actor, template=template, version=listed.published)
-            fields["body"] = canonical({"body": version.body})["body"]
-        found[(TEMPLATE, organization.name, template.name)] = fields
+            fields["body"] = things.canonical({"body": version.body})["body"]
+        found[(things.TEMPLATE, organization.name, template.name)] = fields
     return found
 
 
 def _limits(found: RateLimit | None) -> Any:
     fields = {name: getattr(found, name, None) for name in LIMITS_MAX}
-    return canonical({"limits": fields})["limits"]
+    return things.canonical({"limits": fields})["limits"]
 
 
 def _budget(budget: Budget | None) -> Any:
     terms = getattr(budget, "terms", None)
     if budget is None or budget.lim >= UNLIMITED_NANO or terms is None:
         return None
-    fields: Fields = {"usd": usd_plain(terms.allowance)}
+    fields: things.Fields = {"usd": things.usd_plain(terms.allowance)}
     if terms.period != "none":
         fields["period"] = terms.period
     if terms.zone != "UTC":

@@ -8,9 +8,12 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from controlplane.core.permissions import Role
+
 FORM = 1
 ENTRIES_MAX = 500
 ALERTS_MAX = 10
+LABELS_MAX = 8
 
 Name = Annotated[str, Meta(min_length=1, max_length=100)]
 # Read by `things`: whoever writes 0.15 without quotes means the same.
@@ -64,6 +67,9 @@ class ModelSpec(DocumentPart):
     output_tokens_default: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
     output_tokens_max: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
     owner: Name | UnsetType = UNSET
+    images_max: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
+    image_tokens_max: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
+    image_patch: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
     enabled: bool | UnsetType = UNSET
     price: PriceSpec | UnsetType = UNSET
     purchase: PurchaseSpec | None | UnsetType = UNSET
@@ -97,6 +103,10 @@ class ProjectSpec(DocumentPart):
     name: Name
     safety: Literal["off", "flag", "block"] | UnsetType = UNSET
     content: bool | UnsetType = UNSET
+    strict: bool | UnsetType = UNSET
+    labels: Annotated[list[str], Meta(max_length=LABELS_MAX)] | UnsetType = UNSET
+    keeps_days: int | UnsetType = UNSET
+    content_readers: list[Role] | UnsetType = UNSET
     weight: int | UnsetType = UNSET
     limits: LimitsSpec | None | UnsetType = UNSET
     budget: BudgetSpec | None | UnsetType = UNSET

@@ -6,33 +6,15 @@ from typing import Any, NamedTuple
 from django.core.exceptions import ValidationError
 
 from controlplane.billing.budgets.services import BudgetDraft, Subject, budget_end, budget_plan
+from controlplane.blueprint import things
 from controlplane.blueprint.current import organization_of
-from controlplane.blueprint.things import (
-    MODEL,
-    ORGANIZATION,
-    POOL,
-    PRICED,
-    PROJECT,
-    ROUTING,
-    TEMPLATE,
-    Fields,
-    Key,
-)
-from controlplane.catalog.changes import model_change
+from controlplane.catalog import services
 from controlplane.catalog.models import Model
 from controlplane.catalog.pools import pool_draft, pool_set
 from controlplane.catalog.prompts import PromptVersions, prompt_create
-from controlplane.catalog.purchases import PurchaseDraft, purchase_set
-from controlplane.catalog.selectors import model_find
-from controlplane.catalog.selectors_prompts import prompt_get
-from controlplane.catalog.services import (
-    ModelDraft,
-    PriceDraft,
-    model_create,
-    model_enable,
-    price_override_end,
-    price_publish,
-)
+from controlplane.catalog.selectors import model_find, prompt_get
+from controlplane.catalog.services import PurchaseDraft, model_change, purchase_set
+from controlplane.contents.services import Keeping, contents_configure
 from controlplane.core.audit.entries import Actor
 from controlplane.kernel.money import micro_from_usd, nano_from_usd
 from controlplane.quotas.services import LimitSet, rate_limit_set
@@ -49,9 +31,9 @@ class Applying(NamedTuple):
     """One thing to change: `before` None where it is to be made, `after` all of its fields."""
 
     actor: Actor
-    key: Key
-    before: Fields | None
-    after: Fields
+    key: things.Key
+    before: things.Fields | None
+    after: things.Fields
 
     def changed(self, *names: str) -> bool:
         """Whether any of these is to be another; what the document leaves out is not."""
@@ -73,30 +55,30 @@ def _model(step: Applying) -> None:
     for name in _MODEL_NEEDS:
         if name not in fields:
             raise ValidationError({name: "Required for a new model."})
-    draft = ModelDraft(name=step.key[-1], **fields)
+    draft = services.ModelDraft(name=step.key[-1], **fields)
     if step.before is None:
-        model = model_create(actor=step.actor, draft=draft)
+        model = services.model_create(actor=step.actor, draft=draft)
     elif step.changed(*fields):
         model = model_change(actor=step.actor, draft=draft)
     else:
         model = _found(draft.name)
     if model.enabled != enabled:
-        model_enable(actor=step.actor, model=model, enabled=enabled)
+        services.model_enable(actor=step.actor, model=model, enabled=enabled)
     if price is not None and step.changed("price"):
-        price_publish(actor=step.actor, model=model, draft=_price(price))
+        services.price_publish(actor=step.actor, model=model, draft=_price(price))
     if step.changed("purchase"):
-        bought = PurchaseDraft(**_pico(purchase or dict.fromkeys(PRICED, "0")))
+        bought = PurchaseDraft(**_pico(purchase or dict.fromkeys(things.PRICED, "0")))
         purchase_set(actor=step.actor, model=model, draft=bought)
 
 
-def _pico(fields: Fields) -> dict[str, int]:
-    return {f"{name}_pico": micro_from_usd(fields[name]) for name in PRICED}
+def _pico(fields: things.Fields) -> dict[str, int]:
+    return {f"{name}_pico": micro_from_usd(fields[name]) for name in things.PRICED}
 
 
-def _price(fields: Fields) -> PriceDraft:
+def _price(fields: things.Fields) -> services.PriceDraft:
     pico = _pico(fields)
-    rest = {name: value for name, value in fields.items() if name not in PRICED}
-    return PriceDraft(**pico, **rest)
+    rest = {name: value for name, value in fields.items() if name not in things.PRICED}
+    return services.PriceDraft(**pico, **rest)
 
 
 def _found(name: str) -> Model:
@@ -116,13 +98,19 @@ def _project(step: Applying) -> None:
     project = project_named(organization, name=name)
     if project is None:
         project = project_create(actor=step.actor, organization=organization, name=name)
-    if step.changed("safety", "content"):
+    if step.changed("safety", "content", "strict", "labels"):
         project_update(
             actor=step.actor,
             project=project,
             safety_mode=step.after.get("safety", project.safety_mode),
             allow_content_logging=step.after.get("content", project.allow_content_logging),
+            strict=step.after.get("strict"),
+            labels=step.after.get("labels"),
         )
+    if step.changed("keeps_days", "content_readers"):
+        wanted = {"keeps_days": project.keeps_days, "content_readers": project.content_readers}
+        keeping = Keeping(*(step.after.get(name, value) for name, value in wanted.items()))
+        contents_configure(actor=step.actor, project=project, keeping=keeping)
     if step.changed("weight"):
         project_weigh(actor=step.actor, project=project, weight=step.after["weight"])
     _limits(step, project)
@@ -136,10 +124,10 @@ def _prices(step: Applying, project: Project) -> None:
     for name in sorted(before.keys() | after.keys()):
         model = _found(name)
         if name not in after:
-            price_override_end(actor=step.actor, model=model, project=project)
+            services.price_override_end(actor=step.actor, model=model, project=project)
         elif after[name] != before.get(name):
             draft = _price(after[name])
-            price_publish(actor=step.actor, model=model, draft=draft, project=project)
+            services.price_publish(actor=step.actor, model=model, draft=draft, project=project)
 
 
 def _limits(step: Applying, subject: Organization | Project) -> None:
@@ -151,7 +139,7 @@ def _limits(step: Applying, subject: Organization | Project) -> None:
 def limited(step: Applying) -> Organization | Project:
     """What a step's budget limits; its other fields were set before."""
     organization = organization_of(step.key[1])
-    if step.key[0] == ORGANIZATION:
+    if step.key[0] == things.ORGANIZATION:
         return organization
     project = project_named(organization, name=step.key[-1])
     if project is None:
@@ -201,10 +189,10 @@ def _routing(step: Applying) -> None:
 
 
 STEPS: dict[str, Callable[[Applying], None]] = {
-    POOL: _pool,
-    MODEL: _model,
-    ORGANIZATION: _organization,
-    PROJECT: _project,
-    TEMPLATE: _template,
-    ROUTING: _routing,
+    things.POOL: _pool,
+    things.MODEL: _model,
+    things.ORGANIZATION: _organization,
+    things.PROJECT: _project,
+    things.TEMPLATE: _template,
+    things.ROUTING: _routing,
 }

@@ -1,7 +1,7 @@
-"""Prices under /api/catalog/: versions for all or for one project; for staff."""
+"""Prices under /api/catalog/, for staff: what models are sold for, and what their tokens cost."""
 
 import uuid
-from datetime import datetime
+from datetime import date, datetime
 from typing import Annotated, Any, TypedDict
 
 import msgspec
@@ -9,26 +9,33 @@ from django.core.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.catalog.models import Model, PriceVersion
+from controlplane.catalog.models import Model, PriceVersion, PurchasePrice
 from controlplane.catalog.selectors import price_list_all
-from controlplane.catalog.services import PriceDraft, price_override_end, price_publish
+from controlplane.catalog.services import (
+    PriceDraft,
+    PurchaseDraft,
+    price_override_end,
+    price_publish,
+    purchase_list,
+    purchase_set,
+)
 from controlplane.core.answers import answer_of
-from controlplane.core.api.schema import Whole, operation
+from controlplane.core.api.schema import CREATED, Whole, operation
 from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
-from controlplane.kernel.ids import PriceVersionId, ProjectId, kind
+from controlplane.kernel.ids import PriceVersionId, ProjectId, PurchasePriceId, kind
 from controlplane.kernel.price import PERMILLE
 from controlplane.tenants.access import require
 from controlplane.tenants.models import Project
-from controlplane.tenants.selectors_staff import project_share
+from controlplane.tenants.selectors import project_share
 
-CREATED = 201
 EXAMPLE = {
     "input_pico": 150_000,
     "cached_pico": 30_000,
     "output_pico": 600_000,
     "batch_permille": 500,
 }
+PURCHASE_EXAMPLE = {"input_pico": 100_000, "cached_pico": 20_000, "output_pico": 400_000}
 
 
 class PriceBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -82,17 +89,13 @@ class PriceView(ApiView):
 
 
 class Prices(PriceView):
-    """`GET | POST models/<name>/prices`: the versions, and a new one."""
-
-    step_up_methods = frozenset({"POST"})
-
     @operation(list_of=Whole(PriceJson))
     def get(self, request: Request, model: str) -> Response:
         """List price versions, including those of single projects."""
         found = price_list_all(actor=self.actor(), model=Model.objects.get(name=model))
         return self.listed(found, lambda row: price_json(row, model))
 
-    @operation(body=PriceBody, answer=PriceJson, status=CREATED, example=EXAMPLE)
+    @operation(body=PriceBody, answer={CREATED: PriceJson}, example=EXAMPLE, step_up=True)
     def post(self, request: Request, model: str) -> Response:
         """Publish a price; running requests keep their price."""
         wanted = self.body(PriceBody)
@@ -118,11 +121,7 @@ class Prices(PriceView):
 
 
 class OverrideEnd(PriceView):
-    """`POST models/<name>/prices/end`: a project pays what all pay from now on."""
-
-    step_up_methods = frozenset({"POST"})
-
-    @operation(body=EndBody, answer=PriceJson, status=CREATED)
+    @operation(body=EndBody, answer={CREATED: PriceJson}, step_up=True)
     def post(self, request: Request, model: str) -> Response:
         """End a project's price; returns the version that ends it."""
         wanted = self.body(EndBody)
@@ -136,3 +135,37 @@ class OverrideEnd(PriceView):
 
 def price_json(row: PriceVersion, model: str) -> PriceJson:
     return answer_of(PriceJson, row, object="price_version", model=model, project=row.project_id)
+
+
+class PurchaseJson(TypedDict):
+    """A price and the UTC day from which it counts."""
+
+    id: PurchasePriceId
+    object: str
+    model: str
+    from_day: date
+    input_pico: int
+    cached_pico: int
+    output_pico: int
+
+
+class PurchasesView(PriceView):
+    @operation(list_of=Whole(PurchaseJson))
+    def get(self, request: Request, model: str) -> Response:
+        """List the purchase prices of a model."""
+        found = purchase_list(model=Model.objects.get(name=model))
+        return self.listed(found, lambda row: purchase_json(row, model))
+
+    @operation(
+        body=PurchaseDraft, answer={CREATED: PurchaseJson}, example=PURCHASE_EXAMPLE, step_up=True
+    )
+    def post(self, request: Request, model: str) -> Response:
+        """Set a purchase price; past days do not change."""
+        wanted = self.body(PurchaseDraft)
+        found = Model.objects.get(name=model)
+        made = purchase_set(actor=self.actor(), model=found, draft=wanted)
+        return Response(purchase_json(made, model), status=CREATED)
+
+
+def purchase_json(row: PurchasePrice, model: str) -> PurchaseJson:
+    return answer_of(PurchaseJson, row, object="purchase_price", model=model)

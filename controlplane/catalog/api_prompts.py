@@ -11,7 +11,7 @@ from rest_framework.response import Response
 
 from controlplane.catalog.models import PromptTemplate, PromptVersion
 from controlplane.catalog.prompts import PromptVersions, prompt_create
-from controlplane.catalog.selectors_prompts import (
+from controlplane.catalog.selectors import (
     Listed,
     PromptDryRun,
     body_of,
@@ -22,12 +22,10 @@ from controlplane.catalog.selectors_prompts import (
     prompt_versions,
 )
 from controlplane.core.answers import answer_of
-from controlplane.core.api.schema import Whole, operation
+from controlplane.core.api.schema import CREATED, NO_CONTENT, Whole, operation
 from controlplane.core.api.views import ApiView
 from controlplane.kernel.ids import ProjectId, kind, public_id
 from controlplane.kernel.prompts import BadValue, Value, find_problems
-
-CREATED, NO_CONTENT = 201, 204
 
 
 class NewBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -143,15 +141,13 @@ class PromptView(ApiView):
 
 
 class Prompts(PromptView):
-    """`GET | POST templates/<organization>`: the templates, and a new one."""
-
     @operation(list_of=Whole(ListedJson))
     def get(self, request: Request, organization: uuid.UUID) -> Response:
         """List templates by name, with their live and canary versions."""
         found = prompt_list(actor=self.actor(), organization_id=organization)
         return self.listed(found, listed_json, "name")
 
-    @operation(body=NewBody, answer=CreatedJson, status=CREATED)
+    @operation(body=NewBody, answer={CREATED: CreatedJson})
     def post(self, request: Request, organization: uuid.UUID) -> Response:
         """Create a template without versions."""
         wanted = self.body(NewBody)
@@ -165,8 +161,6 @@ class Prompts(PromptView):
 
 
 class OnePrompt(PromptView):
-    """`GET templates/<organization>/<name>`: its versions, newest first."""
-
     @operation(answer=TemplateJson)
     def get(self, request: Request, **path: Any) -> Response:
         """With their bodies."""
@@ -183,9 +177,7 @@ class OnePrompt(PromptView):
 
 
 class Drafts(PromptView):
-    """`POST templates/<organization>/<name>/versions`: a draft of the next version."""
-
-    @operation(body=PromptDraftBody, answer=VersionJson, status=CREATED)
+    @operation(body=PromptDraftBody, answer={CREATED: VersionJson})
     def post(self, request: Request, **path: Any) -> Response:
         """It need not be ready, but of the form of a body."""
         wanted = self.body(PromptDraftBody)
@@ -194,8 +186,6 @@ class Drafts(PromptView):
 
 
 class OneVersion(PromptView):
-    """`GET | PUT | DELETE …/versions/<n>`: read one, change a draft, give a draft up."""
-
     @operation(answer=VersionJson)
     def get(self, request: Request, **path: Any) -> Response:
         """With its body and what is wrong with it."""
@@ -218,8 +208,6 @@ class OneVersion(PromptView):
 
 
 class PromptDryRunView(PromptView):
-    """`POST …/versions/<n>/dry-run`: the version with sample variables."""
-
     @operation(body=PromptDryRunBody, answer=PromptDryRun)
     def post(self, request: Request, **path: Any) -> Response:
         """The messages, their size and how much of it caches; tokens are estimates."""
@@ -233,8 +221,6 @@ class PromptDryRunView(PromptView):
 
 
 class PromptPublish(PromptView):
-    """`POST …/versions/<n>/publish`: a draft or the canary put in force."""
-
     @operation(body=PromptRevisionBody, answer=VersionJson)
     def post(self, request: Request, **path: Any) -> Response:
         """Gateways follow within two seconds."""
@@ -243,8 +229,6 @@ class PromptPublish(PromptView):
 
 
 class PromptCanaryStart(PromptView):
-    """`POST …/versions/<n>/canary`: start a canary with a draft, or change its share."""
-
     @operation(body=PromptCanaryBody, answer=VersionJson)
     def post(self, request: Request, **path: Any) -> Response:
         """Requests that name a version are not part of it."""
@@ -255,8 +239,6 @@ class PromptCanaryStart(PromptView):
 
 
 class PromptCanaryStop(PromptView):
-    """`POST …/versions/<n>/stop`: the canary ended."""
-
     @operation(answer=VersionJson)
     def post(self, request: Request, **path: Any) -> Response:
         """Every request gets the published version again."""
@@ -265,8 +247,6 @@ class PromptCanaryStop(PromptView):
 
 
 class PromptRollback(PromptView):
-    """`POST templates/<organization>/<name>/rollback`: the way back."""
-
     @operation(body=PromptRollbackBody, answer=VersionJson)
     def post(self, request: Request, **path: Any) -> Response:
         """Publish a copy of an earlier version under a new number; a canary ends with it."""

@@ -2,6 +2,7 @@
 
 from django.core.validators import RegexValidator
 from django.db import models
+from django.db.models import CheckConstraint, F, Index, Q, UniqueConstraint
 
 from controlplane.catalog.warm import NODES_MOST
 from controlplane.core.models import BaseModel
@@ -15,6 +16,7 @@ MODEL_NAME = RegexValidator(
 )
 POOL_NAME = RegexValidator(r"\A[a-z0-9][a-z0-9-]{0,49}\Z", "Use a-z, 0-9 and - only, at most 50.")
 CONTEXT_TOKENS_MAX = 10_000_000
+IMAGES_MOST, IMAGE_TOKENS, IMAGE_PATCHES = 64, (1, 16_384), (4, 1_024)
 START_COMMAND_CHARS_MAX = 1_000
 # A hundred times the price.
 PERMILLE_MAX = 100_000
@@ -69,22 +71,17 @@ class Pool(BaseModel):
     class Meta:
         db_table = "pools"
         constraints = [
-            models.CheckConstraint(
-                condition=models.Q(task__in=Task.values), name="pool_task_known"
+            CheckConstraint(condition=Q(task__in=Task.values), name="pool_task_known"),
+            CheckConstraint(
+                condition=Q(size_class__in=SizeClass.values), name="pool_size_class_known"
             ),
-            models.CheckConstraint(
-                condition=models.Q(size_class__in=SizeClass.values), name="pool_size_class_known"
-            ),
-            models.CheckConstraint(
-                condition=models.Q(role__in=PoolRole.values), name="pool_role_known"
-            ),
-            models.CheckConstraint(
-                condition=models.Q(nodes_max__gte=models.F("nodes_min"))
-                & models.Q(nodes_max__lte=NODES_MOST),
+            CheckConstraint(condition=Q(role__in=PoolRole.values), name="pool_role_known"),
+            CheckConstraint(
+                condition=Q(nodes_max__gte=F("nodes_min")) & Q(nodes_max__lte=NODES_MOST),
                 name="pool_nodes_bounds",
             ),
-            models.CheckConstraint(
-                condition=models.Q(
+            CheckConstraint(
+                condition=Q(
                     card_hour_micro__lte=CARD_HOUR_MICRO_MAX,
                     cards_per_node__gte=1,
                     cards_per_node__lte=CARDS_PER_NODE_MAX,
@@ -92,9 +89,6 @@ class Pool(BaseModel):
                 name="pool_cost_bounds",
             ),
         ]
-
-    def __str__(self) -> str:
-        return self.name
 
     @property
     def prefills_only(self) -> bool:
@@ -105,7 +99,8 @@ class Pool(BaseModel):
 class Model(BaseModel):
     """A served model and the bounds of its output, 0 where it embeds.
 
-    `owner` is what `/v1/models` shows.
+    `owner` is what `/v1/models` shows. A request may have `images_max` images, 0 for a model that
+    does not see; each is shrunk to `image_tokens_max` squares of `image_patch` pixels a side.
     """
 
     name = models.CharField(max_length=100, unique=True, validators=[MODEL_NAME])
@@ -116,29 +111,35 @@ class Model(BaseModel):
     output_tokens_max = models.PositiveIntegerField()
     enabled = models.BooleanField(default=True)
     owner = models.CharField(max_length=100, default="sluice")
+    images_max = models.PositiveSmallIntegerField(default=0, db_default=0)
+    image_tokens_max = models.PositiveIntegerField(default=1_280, db_default=1_280)
+    image_patch = models.PositiveSmallIntegerField(default=28, db_default=28)
 
     class Meta:
         db_table = "models"
         constraints = [
-            models.CheckConstraint(
-                condition=models.Q(task__in=Task.values), name="model_task_known"
-            ),
-            models.CheckConstraint(
-                condition=models.Q(context_window__gte=1)
-                & models.Q(context_window__lte=CONTEXT_TOKENS_MAX),
+            CheckConstraint(condition=Q(task__in=Task.values), name="model_task_known"),
+            CheckConstraint(
+                condition=Q(context_window__gte=1) & Q(context_window__lte=CONTEXT_TOKENS_MAX),
                 name="model_context_window_bounds",
             ),
-            models.CheckConstraint(
-                condition=models.Q(task=Task.EMBED, output_tokens_default=0, output_tokens_max=0)
-                | models.Q(task=Task.GENERATE, output_tokens_default__gte=1)
-                & models.Q(output_tokens_default__lte=models.F("output_tokens_max"))
-                & models.Q(output_tokens_max__lte=models.F("context_window")),
+            CheckConstraint(
+                condition=Q(task=Task.EMBED, output_tokens_default=0, output_tokens_max=0)
+                | Q(task=Task.GENERATE, output_tokens_default__gte=1)
+                & Q(output_tokens_default__lte=F("output_tokens_max"))
+                & Q(output_tokens_max__lte=F("context_window")),
                 name="model_output_bounds",
             ),
+            models.CheckConstraint(
+                condition=(models.Q(task=Task.GENERATE) | models.Q(images_max=0))
+                & models.Q(
+                    images_max__lte=IMAGES_MOST,
+                    image_tokens_max__range=IMAGE_TOKENS,
+                    image_patch__range=IMAGE_PATCHES,
+                ),
+                name="model_image_bounds",
+            ),
         ]
-
-    def __str__(self) -> str:
-        return self.name
 
 
 class PriceVersion(BaseModel):
@@ -164,27 +165,22 @@ class PriceVersion(BaseModel):
     class Meta:
         db_table = "price_versions"
         constraints = [
-            models.UniqueConstraint(fields=["model", "version"], name="price_version_once"),
-            models.CheckConstraint(
-                condition=models.Q(cached_pico__lte=models.F("input_pico")),
-                name="price_cached_at_most_input",
+            UniqueConstraint(fields=["model", "version"], name="price_version_once"),
+            CheckConstraint(
+                condition=Q(cached_pico__lte=F("input_pico")), name="price_cached_at_most_input"
             ),
-            models.CheckConstraint(
-                condition=models.Q(batch_permille__lte=PERMILLE_MAX)
-                & models.Q(priority_permille__lte=PERMILLE_MAX),
+            CheckConstraint(
+                condition=Q(batch_permille__lte=PERMILLE_MAX)
+                & Q(priority_permille__lte=PERMILLE_MAX),
                 name="price_multiplier_bounds",
             ),
-            models.CheckConstraint(
-                condition=models.Q(effective_until__isnull=True)
-                | models.Q(project__isnull=False)
-                & models.Q(effective_until__gte=models.F("effective_from")),
+            CheckConstraint(
+                condition=Q(effective_until__isnull=True)
+                | Q(project__isnull=False) & Q(effective_until__gte=F("effective_from")),
                 name="price_ends_for_projects_only",
             ),
         ]
-        indexes = [models.Index(fields=["effective_from"], name="price_effective")]
-
-    def __str__(self) -> str:
-        return f"{self.model_id} v{self.version}"
+        indexes = [Index(fields=["effective_from"], name="price_effective")]
 
 
 class PurchasePrice(BaseModel):
@@ -203,14 +199,10 @@ class PurchasePrice(BaseModel):
     class Meta:
         db_table = "purchase_prices"
         constraints = [
-            models.CheckConstraint(
-                condition=models.Q(cached_pico__lte=models.F("input_pico")),
-                name="purchase_cached_at_most_input",
-            ),
+            CheckConstraint(
+                condition=Q(cached_pico__lte=F("input_pico")), name="purchase_cached_at_most_input"
+            )
         ]
-
-    def __str__(self) -> str:
-        return f"{self.model_id} from {self.from_day}"
 
 
 class PromptTemplate(BaseModel):
@@ -228,12 +220,9 @@ class PromptTemplate(BaseModel):
     class Meta:
         db_table = "prompt_templates"
         constraints = [
-            models.UniqueConstraint(fields=["organization", "name"], name="prompt_name_once"),
-            models.UniqueConstraint(fields=["id", "organization"], name="prompt_with_organization"),
+            UniqueConstraint(fields=["organization", "name"], name="prompt_name_once"),
+            UniqueConstraint(fields=["id", "organization"], name="prompt_with_organization"),
         ]
-
-    def __str__(self) -> str:
-        return self.name
 
 
 class PromptVersion(Version):
@@ -249,24 +238,15 @@ class PromptVersion(Version):
     class Meta:
         db_table = "prompt_versions"
         constraints = [
-            models.UniqueConstraint(fields=["template", "version"], name="prompt_version_once"),
-            models.CheckConstraint(
-                condition=models.Q(state__in=State.values), name="prompt_state_known"
-            ),
-            models.CheckConstraint(
-                condition=models.Q(share_permille__lt=PERMILLE), name="prompt_share_bounds"
-            ),
-            models.UniqueConstraint(
+            UniqueConstraint(fields=["template", "version"], name="prompt_version_once"),
+            CheckConstraint(condition=Q(state__in=State.values), name="prompt_state_known"),
+            CheckConstraint(condition=Q(share_permille__lt=PERMILLE), name="prompt_share_bounds"),
+            UniqueConstraint(
                 fields=["template"],
-                condition=models.Q(state=State.PUBLISHED),
+                condition=Q(state=State.PUBLISHED),
                 name="prompt_published_once",
             ),
-            models.UniqueConstraint(
-                fields=["template"],
-                condition=models.Q(state=State.CANARY),
-                name="prompt_canary_once",
+            UniqueConstraint(
+                fields=["template"], condition=Q(state=State.CANARY), name="prompt_canary_once"
             ),
         ]
-
-    def __str__(self) -> str:
-        return f"{self.template_id} v{self.version}"

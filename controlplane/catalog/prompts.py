@@ -9,20 +9,19 @@ from contextlib import AbstractContextManager, contextmanager
 
 import msgspec
 from django.core.exceptions import ValidationError
-from django.db import connection
 
 from controlplane.catalog.models import PromptTemplate, PromptVersion
-from controlplane.catalog.selectors_prompts import body_of, served_bytes
+from controlplane.catalog.selectors import body_of, served_bytes
 from controlplane.core.api.shapes import read_shape
 from controlplane.core.audit.entries import Actor, Facts, audit_record
-from controlplane.core.errors.conflict import Conflict
+from controlplane.core.errors.body import Conflict
 from controlplane.core.permissions import Action
-from controlplane.core.scope import organization_scope
+from controlplane.core.queries import rows
 from controlplane.core.versions.models import State
 from controlplane.core.versions.selectors import in_force, on_trial
 from controlplane.core.versions.services import Versions
 from controlplane.kernel.prompts import PromptBody, find_problems
-from controlplane.tenants.access import require
+from controlplane.tenants.access import permitted
 from controlplane.tenants.models import Project
 
 TEMPLATES_MAX = 100
@@ -104,11 +103,7 @@ class PromptVersions(Versions[PromptVersion]):
 
 @contextmanager
 def _alone(actor: Actor, organization_id: uuid.UUID) -> Iterator[None]:
-    require(actor, Action.TEMPLATE_MANAGE, organization_id)
-    with organization_scope([organization_id]):
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT pg_advisory_xact_lock(hashtext('prompts'), hashtext(%s))",
-                [str(organization_id)],
-            )
+    with permitted(actor, Action.TEMPLATE_MANAGE, organization_id):
+        lock = "SELECT pg_advisory_xact_lock(hashtext('prompts'), hashtext(%s))"
+        rows(lock, [str(organization_id)])
         yield

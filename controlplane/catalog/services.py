@@ -1,19 +1,27 @@
-"""Adding models and publishing prices. A price is never edited: a new version takes over."""
+"""Adding models and publishing prices, and what tokens cost to buy where someone else's server has
+them.
 
+A price is never edited: a new version takes over. A purchase price counts for the UTC day on which
+it is set and the days after it; days that are past keep theirs.
+"""
+
+from collections import defaultdict
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, date, datetime
 from typing import NamedTuple
 
+import msgspec
 from django.core.exceptions import ValidationError
-from django.db import connection, transaction
+from django.db import transaction
 from django.utils import timezone
+from msgspec.structs import asdict
 
-from controlplane.catalog.models import PERMILLE_MAX, Model, PriceVersion, Task
+from controlplane.catalog.models import PERMILLE_MAX, Model, PriceVersion, PurchasePrice, Task
 from controlplane.catalog.pools import serving_pool
 from controlplane.core.answers import moment_text
 from controlplane.core.audit.entries import Actor, audit_record
-from controlplane.core.permissions import Action
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import Action, organization_scope
+from controlplane.core.queries import value
 from controlplane.kernel.ids import public_id
 from controlplane.kernel.price import PERMILLE, RATE_PICO_MAX
 from controlplane.tenants.access import require
@@ -31,6 +39,9 @@ class ModelDraft:
     output_tokens_max: int = 0
     task: str = "generate"
     owner: str = "sluice"
+    images_max: int = 0
+    image_tokens_max: int = 1_280
+    image_patch: int = 28
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +59,6 @@ class PriceDraft:
 
 
 def model_create(*, actor: Actor, draft: ModelDraft) -> Model:
-    """Add a model; it is served once it has a price in force and a node."""
     require(actor, Action.CATALOG_MANAGE)
     made = Model(**vars(draft))
     with transaction.atomic():
@@ -59,6 +69,25 @@ def model_create(*, actor: Actor, draft: ModelDraft) -> Model:
             actor, "model.create", subject=made, organization_id=None, detail=dict(vars(draft))
         )
     return made
+
+
+def model_change(*, actor: Actor, draft: ModelDraft) -> Model:
+    """Give the model of that name these values; raises ValidationError by field."""
+    require(actor, Action.CATALOG_MANAGE)
+    with transaction.atomic():
+        model = Model.objects.select_for_update().get(name=draft.name)
+        if model.task != draft.task:
+            raise ValidationError(
+                {"task": "The task of a model cannot be changed; add a new model."}
+            )
+        serving_pool(draft.pool, draft.task)
+        for name, value in vars(draft).items():
+            setattr(model, name, value)
+        model.full_clean()
+        model.save()
+        detail = dict(vars(draft))
+        audit_record(actor, "model.change", subject=model, organization_id=None, detail=detail)
+    return model
 
 
 def model_enable(*, actor: Actor, model: Model, enabled: bool) -> Model:
@@ -165,25 +194,81 @@ def _next_version(model: Model) -> int:
     """The number after the last one, whoever pays that; no other is given until this commits."""
     # The model's row is the lock that makes versions count up without gaps.
     Model.objects.select_for_update().get(id=model.id)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT coalesce(max(version), 0) + 1 FROM price_versions_of(%s)", [model.id]
-        )
-        return int(cursor.fetchone()[0])
+    query = "SELECT coalesce(max(version), 0) + 1 FROM price_versions_of(%s)"
+    return int(value(query, [model.id]))
 
 
 def _check_price(model: Model, draft: PriceDraft) -> None:
-    for name in ("input_pico", "cached_pico", "output_pico"):
-        if not 0 <= getattr(draft, name) <= RATE_PICO_MAX:
-            raise ValidationError({name: f"Must be 0 to {RATE_PICO_MAX} pico-USD per token."})
+    rates = {name: getattr(draft, name) for name in ("input_pico", "cached_pico", "output_pico")}
+    rates_check(model, **rates)
     for name in ("batch_permille", "priority_permille"):
         if not 0 <= getattr(draft, name) <= PERMILLE_MAX:
             raise ValidationError({name: f"Must be 0 to {PERMILLE_MAX} thousandths."})
-        dearest = max(draft.input_pico, draft.cached_pico, draft.output_pico)
-        if dearest * getattr(draft, name) > RATE_PICO_MAX * PERMILLE:
+        if max(rates.values()) * getattr(draft, name) > RATE_PICO_MAX * PERMILLE:
             told = f"A token would cost more than {RATE_PICO_MAX} pico-USD."
             raise ValidationError({name: told})
-    if draft.cached_pico > draft.input_pico:
+
+
+class PurchaseDraft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Pico-USD per token (= micro-USD per million tokens); all 0 where nothing is bought."""
+
+    input_pico: int
+    cached_pico: int
+    output_pico: int
+
+
+def purchase_set(*, actor: Actor, model: Model, draft: PurchaseDraft) -> PurchasePrice:
+    """From today on a model's tokens cost this; raises ValidationError that names the field."""
+    require(actor, Action.CATALOG_MANAGE)
+    rates_check(model, **asdict(draft))
+    with transaction.atomic():
+        made = PurchasePrice.objects.create(
+            model=model,
+            from_day=datetime.now(UTC).date(),
+            created_by=actor if isinstance(actor, User) else None,
+            **asdict(draft),
+        )
+        audit_record(
+            actor,
+            "purchase.set",
+            subject=made,
+            organization_id=None,
+            detail={"model": model.name, "from_day": made.from_day.isoformat(), **asdict(draft)},
+        )
+    return made
+
+
+def purchase_list(*, model: Model) -> list[PurchasePrice]:
+    return list(PurchasePrice.objects.filter(model=model).order_by("-from_day", "-id"))
+
+
+def purchase_now(*, model: Model) -> PurchasePrice | None:
+    return next(iter(purchase_list(model=model)), None)
+
+
+class Purchases:
+    def __init__(self) -> None:
+        self._by_model: dict[str, list[PurchasePrice]] = defaultdict(list)
+        rows = PurchasePrice.objects.select_related("model").order_by("-from_day", "-id")
+        for row in rows:
+            self._by_model[row.model.name].append(row)
+
+    def __bool__(self) -> bool:
+        return bool(self._by_model)
+
+    def of(self, model: str, day: date) -> PurchasePrice | None:
+        """What counted on that day; None where nothing was said."""
+        rows = self._by_model.get(model, ())
+        return next((row for row in rows if row.from_day <= day), None)
+
+
+def rates_check(model: Model, *, input_pico: int, cached_pico: int, output_pico: int) -> None:
+    """Return if a model's tokens may cost this; raises ValidationError that names the field."""
+    rates = {"input_pico": input_pico, "cached_pico": cached_pico, "output_pico": output_pico}
+    for name, rate in rates.items():
+        if not 0 <= rate <= RATE_PICO_MAX:
+            raise ValidationError({name: f"Must be 0 to {RATE_PICO_MAX} pico-USD per token."})
+    if cached_pico > input_pico:
         raise ValidationError({"cached_pico": "Must not be above the price of uncached input."})
-    if model.task == Task.EMBED and draft.output_pico:
+    if model.task == Task.EMBED and output_pico:
         raise ValidationError({"output_pico": "An embedding model has no output price."})

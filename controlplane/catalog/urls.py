@@ -4,7 +4,6 @@ from django.urls import path
 
 from controlplane.catalog import api_prices as prices
 from controlplane.catalog import api_prompts as prompts
-from controlplane.catalog import api_purchases as purchases
 
 ONE = "templates/<org:organization>/<str:name>"
 VERSION = f"{ONE}/versions/<int:version>"
@@ -12,7 +11,7 @@ VERSION = f"{ONE}/versions/<int:version>"
 urlpatterns = [
     path("models/<path:model>/prices", prices.Prices.as_view()),
     path("models/<path:model>/prices/end", prices.OverrideEnd.as_view()),
-    path("models/<path:model>/purchases", purchases.PurchasesView.as_view()),
+    path("models/<path:model>/purchases", prices.PurchasesView.as_view()),
     path("templates/<org:organization>", prompts.Prompts.as_view()),
     path(ONE, prompts.OnePrompt.as_view()),
     path(f"{ONE}/versions", prompts.Drafts.as_view()),

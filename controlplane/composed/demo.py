@@ -3,14 +3,13 @@
 Each part is made only where it is missing, so it may run at every start.
 """
 
-from dataclasses import dataclass, field
-
 from controlplane.billing.budgets.models import BudgetScope
 from controlplane.billing.budgets.services import budget_set
 from controlplane.catalog.pools import PoolDraft, pool_set
 from controlplane.catalog.selectors import model_find, pool_find, price_list
 from controlplane.catalog.services import ModelDraft, PriceDraft, model_create, price_publish
 from controlplane.core.audit.entries import OPERATOR
+from controlplane.embedded.demo import Demo
 from controlplane.fleet.models import NodeCredential
 from controlplane.fleet.selectors import node_credential_active
 from controlplane.fleet.services import node_credential_create, node_credential_revoke
@@ -20,7 +19,7 @@ from controlplane.tenants.keys import apikey_create
 from controlplane.tenants.models import Project, User
 from controlplane.tenants.selectors import apikey_list, organization_list, project_list
 from controlplane.tenants.services import organization_create, project_create
-from controlplane.tenants.sign_in.accounts import setup_link_create, user_create, user_find
+from controlplane.tenants.sign_in import accounts
 
 ADMIN_EMAIL = "admin@localhost"
 ORGANIZATION_NAME = "Demo"
@@ -39,7 +38,7 @@ MODEL = ModelDraft(
     output_tokens_max=1024,
 )
 # USD per million tokens: input 0.15, cached input 0.03, output 0.60.
-PRICE = PriceDraft(input_pico=150_000, cached_pico=30_000, output_pico=600_000)
+PRICE = PriceDraft(input_pico=150_000, cached_pico=30_000, output_pico=600_000, batch_permille=500)
 EMBED_NODE_NAME = "node-embed"
 # The packaged encoder; `--engine embed` offers it under this name.
 EMBED_MODEL = ModelDraft(
@@ -49,41 +48,33 @@ EMBED_MODEL = ModelDraft(
 EMBED_PRICE = PriceDraft(input_pico=20_000, cached_pico=20_000, output_pico=0)
 
 
-@dataclass(frozen=True)
-class Made:
-    """What this run made; secrets only where they are new."""
-
-    first_start: bool
-    api_key: str | None = field(repr=False)
-    node_credential: str | None = field(repr=False)
-    embed_credential: str | None = field(repr=False)
-    setup_token: str | None = field(repr=False)
-
-
-def demo_ensure(*, new_node_credential: bool, embed: bool, new_embed_credential: bool) -> Made:
-    """Make what is missing, with `embed` also what a node that embeds needs.
+def demo_ensure(*, new_node_credential: bool, embed: bool, new_embed_credential: bool) -> Demo:
+    """Make what is missing, with `embed` also what a node that embeds needs; tells what is new.
 
     A node credential that is to be new replaces the earlier ones.
     """
-    admin = user_find(email=ADMIN_EMAIL)
+    admin = accounts.user_find(email=ADMIN_EMAIL)
     first_start = admin is None
     if admin is None:
-        admin = user_create(actor=OPERATOR, email=ADMIN_EMAIL, is_staff=True)
+        admin = accounts.user_create(actor=OPERATOR, email=ADMIN_EMAIL, is_staff=True)
     project = _project(admin)
     _model(MODEL, PRICE)
     if embed:
         _model(EMBED_MODEL, EMBED_PRICE)
-    return Made(
+    new_embed = embed and _node_credential(EMBED_NODE_NAME, EMBED_MODEL, renew=new_embed_credential)
+    # Until a password is set, every start gives a fresh link and ends the one before.
+    fresh = not admin.has_usable_password()
+    return Demo(
         first_start=first_start,
         api_key=_key(admin, project),
         node_credential=_node_credential(NODE_NAME, MODEL, renew=new_node_credential),
-        embed_credential=_node_credential(EMBED_NODE_NAME, EMBED_MODEL, renew=new_embed_credential)
-        if embed
+        setup_path=accounts.SETUP_PATH + accounts.setup_link_create(actor=OPERATOR, user=admin)
+        if fresh
         else None,
-        # Until a password is set, every start gives a fresh link and ends the one before.
-        setup_token=None
-        if admin.has_usable_password()
-        else setup_link_create(actor=OPERATOR, user=admin),
+        node_name=NODE_NAME,
+        embed_credential=new_embed or None,
+        embed_name=EMBED_NODE_NAME,
+        admin_email=ADMIN_EMAIL,
     )
 
 
@@ -92,10 +83,7 @@ def _project(admin: User) -> Project:
     if not organizations:
         made = organization_create(actor=OPERATOR, name=ORGANIZATION_NAME, owner=admin)
         budget_set(
-            made.id,
-            made.id,
-            scope=BudgetScope.ORGANIZATION,
-            limit_nano=BUDGET_USD * NANO_PER_USD,
+            made.id, made.id, scope=BudgetScope.ORGANIZATION, limit_nano=BUDGET_USD * NANO_PER_USD
         )
         organizations = [made]
     projects = project_list(user=admin)

@@ -8,23 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from controlplane.kernel.keys.format import (
-    ADMIN_PREFIX,
-    CHECKSUM_CHARS,
-    ENROL_PREFIX,
-    ID_CHARS,
-    NODE_PREFIX,
-    SECRET_CHARS,
-    USER_PREFIX,
-    Credential,
-    parse_credential,
-)
+from controlplane.kernel.keys import format as keys
 
-PREFIXES = (USER_PREFIX, NODE_PREFIX, ENROL_PREFIX, ADMIN_PREFIX)
+PREFIXES = (keys.USER_PREFIX, keys.NODE_PREFIX, keys.ENROL_PREFIX, keys.ADMIN_PREFIX)
 # For scanners of other makers, too; docs/keys-and-limits.md prints it.
 PATTERN = (
     rf"(?:{'|'.join(PREFIXES)})"
-    rf"_[0-9A-Za-z]{{{ID_CHARS}}}_[0-9A-Za-z]{{{SECRET_CHARS}}}_[0-9A-Za-z]{{{CHECKSUM_CHARS}}}"
+    rf"_[0-9A-Za-z]{{{keys.ID_CHARS}}}_[0-9A-Za-z]{{{keys.SECRET_CHARS}}}_[0-9A-Za-z]{{{keys.CHECKSUM_CHARS}}}"
 )
 _FIND = re.compile(rf"(?<![0-9A-Za-z]){PATTERN}(?![0-9A-Za-z])")
 # Longer lines are looked at in parts, which overlap by more than a credential is long.
@@ -37,12 +27,11 @@ class FoundCredential(NamedTuple):
 
     place: str
     line: int
-    credential: Credential
+    credential: keys.Credential
     genuine: bool
 
 
 def find_credentials(text: str, place: str = "-", line: int = 1) -> Iterator[FoundCredential]:
-    """Every credential in a text, in order."""
     for number, part in enumerate(text.splitlines(), line):
         for match in _FIND.finditer(part):
             yield _finding(match[0], place, number)
@@ -68,9 +57,9 @@ def scan(path: Path) -> Iterator[FoundCredential]:
 
 def _finding(text: str, place: str, line: int) -> FoundCredential:
     for prefix in PREFIXES:
-        found = parse_credential(text, prefix)
+        found = keys.parse_credential(text, prefix)
         if found is not None:
             return FoundCredential(place, line, found, genuine=True)
     prefix = next(one for one in PREFIXES if text.startswith(one))
     key_id = text.removeprefix(prefix).split("_")[1]
-    return FoundCredential(place, line, Credential(prefix, key_id, text), genuine=False)
+    return FoundCredential(place, line, keys.Credential(prefix, key_id, text), genuine=False)

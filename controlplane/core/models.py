@@ -3,6 +3,7 @@
 import uuid
 
 from django.db import models
+from django.db.models import Index
 from django.utils import timezone
 
 from controlplane.kernel.ids import id_of_type, new_request_id, public_id
@@ -47,13 +48,10 @@ class AuditEntry(BaseModel):
     class Meta:
         db_table = "audit_entries"
         indexes = [
-            models.Index(fields=["organization_id", "id"], name="audit_by_organization"),
-            models.Index(fields=["subject_id", "id"], name="audit_by_subject"),
-            models.Index(fields=["created_at"], name="audit_by_time"),
+            Index(fields=["organization_id", "id"], name="audit_by_organization"),
+            Index(fields=["subject_id", "id"], name="audit_by_subject"),
+            Index(fields=["created_at"], name="audit_by_time"),
         ]
-
-    def __str__(self) -> str:
-        return f"{self.action} by {self.actor_label}"
 
     @property
     def actor_public(self) -> str | None:
@@ -80,9 +78,6 @@ class AuditLink(models.Model):
     class Meta:
         db_table = "audit_links"
 
-    def __str__(self) -> str:
-        return str(self.number)
-
 
 class ConfigVersion(models.Model):
     """One row whose number grows with every committed change of what gateways read."""
@@ -92,9 +87,6 @@ class ConfigVersion(models.Model):
 
     class Meta:
         db_table = "config_version"
-
-    def __str__(self) -> str:
-        return str(self.version)
 
 
 class KeptAnswer(models.Model):
@@ -114,7 +106,4 @@ class KeptAnswer(models.Model):
 
     class Meta:
         db_table = "kept_answers"
-        indexes = [models.Index(fields=["created_at"], name="kept_answer_oldest_first")]
-
-    def __str__(self) -> str:
-        return str(self.id)
+        indexes = [Index(fields=["created_at"], name="kept_answer_oldest_first")]

@@ -43,7 +43,6 @@ def function_files() -> Iterator[Path]:
 
 
 def replace_functions(database: str) -> None:
-    """Bring all functions to what the files say, or none."""
     with transaction.atomic(database), connections[database].cursor() as cursor:
         for path in function_files():
             cursor.execute(_statements(path))

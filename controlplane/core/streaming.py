@@ -9,10 +9,12 @@ from django.http import HttpRequest, StreamingHttpResponse
 CSV = "text/csv; charset=utf-8"
 
 
-def csv_answer(request: HttpRequest, name: str, pieces: Iterator[bytes]) -> StreamingHttpResponse:
+def csv_answer(
+    request: HttpRequest, name: str, pieces: Iterator[bytes], kind: str = CSV
+) -> StreamingHttpResponse:
     """A file of this name; each piece is made when the one before it is sent."""
     body = _awaited(pieces) if isinstance(request, ASGIRequest) else pieces
-    answer = StreamingHttpResponse(body, content_type=CSV)
+    answer = StreamingHttpResponse(body, content_type=kind)
     answer["Content-Disposition"] = f'attachment; filename="{name}"'
     answer["Cache-Control"] = "private, no-store"
     return answer

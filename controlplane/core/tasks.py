@@ -32,8 +32,4 @@ def sessions_forget() -> None:
     SessionStore.clear_expired()
 
 
-EVERY_S = {
-    "core.audit_chain": 60.0,
-    "core.answers_forget": 60.0,
-    "core.sessions_forget": DAY_S,
-}
+EVERY_S = {"core.audit_chain": 60.0, "core.answers_forget": 60.0, "core.sessions_forget": DAY_S}

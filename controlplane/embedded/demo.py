@@ -19,6 +19,7 @@ EMBED_CREDENTIAL = "embed-credential"
 class Demo(msgspec.Struct, frozen=True):
     """The JSON line that `bootstrap_demo` prints; secrets only when it made them."""
 
+    first_start: bool = False
     api_key: str | None = None
     node_credential: str | None = None
     setup_path: str | None = None
@@ -40,6 +41,10 @@ class DemoFiles:
         key = demo.api_key or self.key()
         if key is not None:
             write_private(self.env, f"SLUICE_URL={url}\nSLUICE_KEY={key}\n")
+        self.keep_credentials(demo)
+
+    def keep_credentials(self, demo: Demo) -> None:
+        """The same of credentials alone, for starts without an address."""
         for name, secret in (
             (NODE_CREDENTIAL, demo.node_credential),
             (EMBED_CREDENTIAL, demo.embed_credential),
@@ -53,6 +58,9 @@ class DemoFiles:
             return None
         pairs = (line.partition("=") for line in self.env.read_text().splitlines())
         return next((value for name, _, value in pairs if name == "SLUICE_KEY"), None)
+
+    def lacks(self, name: str) -> bool:
+        return not (self._secrets / name).exists()
 
     def credential(self, name: str = NODE_CREDENTIAL) -> str:
         file = self._secrets / name

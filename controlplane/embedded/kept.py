@@ -3,30 +3,50 @@
 A server that cannot start now, as on a full disk, may start later: nothing else ends because of it.
 """
 
+import subprocess
 import time
-from typing import Protocol
+from abc import ABC, abstractmethod
 
+from controlplane.embedded.layout import Layout
 from controlplane.embedded.processes import Say, ServerError
 from controlplane.embedded.supervisor import BACKOFF_SECONDS_MAX, BACKOFF_SECONDS_MIN
 
 
-class EmbeddedServer(Protocol):
-    """What is asked of PostgreSQL and Redis alike."""
+class EmbeddedServer(ABC):
+    """What PostgreSQL and Redis have alike, and what is asked of both."""
 
     name: str
+    log_name: str
+
+    def __init__(self, layout: Layout, *, password: str, say: Say) -> None:
+        self._layout = layout
+        self._password = password
+        self._say = say
+        self._log = layout.data / "log" / self.log_name
+        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def alive(self) -> bool:
-        """Whether the server process runs."""
+        """Whether the server process runs; it may still be recovering."""
+        return self._process is not None and self._process.poll() is None
 
+    @abstractmethod
     def start(self) -> None:
         """Return once it answers; raises ServerError."""
 
+    @abstractmethod
     def start_again(self) -> None:
         """The same of one that has run here before; makes nothing new and gives up sooner."""
 
+    @abstractmethod
     def stop(self) -> None:
         """End it. Bounded."""
+
+    def kill(self) -> None:
+        """End it as a crash would (tests of recovery)."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
 
 
 class KeptServer:
@@ -38,16 +58,13 @@ class KeptServer:
         self._backoff_seconds = BACKOFF_SECONDS_MIN
 
     def start(self) -> None:
-        """For the first time: raises ServerError."""
         self._server.start()
         self._say(f"{self._server.name} answers")
 
     def stop(self) -> None:
-        """End the server. Bounded."""
         self._server.stop()
 
     def look(self) -> None:
-        """Start it again where it has ended and the next try is due."""
         now = time.monotonic()
         if self._server.alive or now < self._retry_at:
             return

@@ -23,9 +23,8 @@ from controlplane.embedded.kept import EmbeddedServer, KeptServer
 from controlplane.embedded.layout import Layout, embedded_layout, prepare
 from controlplane.embedded.ports import PORT_DEFAULT, choose_ports, serves
 from controlplane.embedded.postgres import Postgres
-from controlplane.embedded.processes import ServerError
+from controlplane.embedded.processes import Run, RunFile, ServerError, own_entry
 from controlplane.embedded.redis_server import RedisServer
-from controlplane.embedded.runfile import Run, RunFile, own_entry
 from controlplane.embedded.supervisor import Supervisor
 
 READY_SECONDS_MAX = 120.0

@@ -13,16 +13,9 @@ from pathlib import Path
 
 import psycopg
 
-from controlplane.embedded.binaries import POSTGRES_MAJOR, postgres_folder
-from controlplane.embedded.layout import Layout
-from controlplane.embedded.processes import (
-    Say,
-    ServerError,
-    end,
-    end_left_overs,
-    log_tail,
-    spawn,
-)
+from controlplane.embedded.kept import EmbeddedServer
+from controlplane.embedded.layout import POSTGRES_MAJOR, Layout, postgres_folder
+from controlplane.embedded.processes import Say, ServerError, end, end_left_overs, log_tail, spawn
 
 SUPERUSER = "postgres"
 # A server that lives may be replaying its log; one that exits is retried only this long.
@@ -35,21 +28,17 @@ QUIT_SECONDS_MAX = 5.0
 INITDB_SECONDS_MAX = 120.0
 
 
-class Postgres:
+class Postgres(EmbeddedServer):
     """One private PostgreSQL server, reached through a socket in a folder of ours."""
 
-    name = "PostgreSQL"
+    name, log_name = "PostgreSQL", "postgres.log"
 
     def __init__(
         self, layout: Layout, *, password: str, say: Say, settings: Mapping[str, str] | None = None
     ) -> None:
-        self._layout = layout
-        self._password = password
-        self._say = say
+        super().__init__(layout, password=password, say=say)
         self._settings = settings or {}
-        self._log = layout.data / "log" / "postgres.log"
         self._programs = postgres_folder(layout) / "bin"
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def superuser_dsn(self) -> str:
@@ -61,11 +50,6 @@ class Postgres:
             dbname="postgres",
             connect_timeout=2,
         )
-
-    @property
-    def alive(self) -> bool:
-        """Whether the server process runs; it may still be recovering."""
-        return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
         """Make the database folder where it is missing, and return once a connection works."""
@@ -104,12 +88,6 @@ class Postgres:
         if not end(self._process, (fast, STOP_SECONDS_MAX), (at_once, QUIT_SECONDS_MAX)):
             self._say("PostgreSQL did not stop in time and was killed; it will recover.")
         self._process = None
-
-    def kill(self) -> None:
-        """End the server as a crash would (tests of recovery)."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
 
     def _launch(self) -> None:
         options = {

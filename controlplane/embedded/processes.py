@@ -1,16 +1,20 @@
-"""Starting and ending server processes: own session, bounded waits, and finding left-overs.
+"""Starting and ending server processes: own session, bounded waits, and finding left-overs; and who
+runs in a data folder: a lock that dies with its holder, and a list of the processes started.
 
 A process counts as ours by what it is (its program and working folder), never by a pid in a file.
+The list serves `status`, and the next start after a supervisor was killed. The lock decides.
 """
 
+import fcntl
 import os
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 
+import msgspec
 import psutil
 
 from controlplane.embedded.layout import ServerAccount
@@ -23,6 +27,9 @@ LOG_MODE = 0o600
 LOG_TAIL_LINES = 12
 LOG_TAIL_BYTES = 16_384
 LOG_LINE_CHARS_MAX = 300
+# The clock that dates processes may be adjusted between two looks.
+AGE_TOLERANCE_SECONDS = 5.0
+END_SECONDS_MAX = 15.0
 
 
 class ServerError(Exception):
@@ -128,7 +135,6 @@ def wait_until(ready: Callable[[], bool], *, seconds: float) -> bool:
 
 
 def log_tail(log: Path) -> str:
-    """The last lines of a log, for a message about a server that did not start."""
     if not log.exists():
         return ""
     with log.open("rb") as file:
@@ -154,8 +160,95 @@ def _lives(process: psutil.Process) -> bool:
 
 
 def signal_quietly(process: psutil.Process, kind: signal.Signals) -> None:
-    """Send a signal to a process that may have ended in the meantime."""
     try:
         process.send_signal(kind)
     except psutil.NoSuchProcess:
         return
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One process as it was started; a later process with its pid has another age or command."""
+
+    name: str
+    pid: int
+    started_s: float
+    argv: list[str]
+
+
+class Run(msgspec.Struct, frozen=True):
+    url: str
+    supervisor: Entry
+    children: list[Entry]
+
+
+class RunFile:
+    """The lock and the list of one data folder."""
+
+    def __init__(self, data: Path) -> None:
+        self._list = data / "run.json"
+        self._lock_path = data / "run.lock"
+        self._lock: TextIO | None = None
+
+    def acquire(self) -> bool:
+        """Take the lock; False where another supervisor lives."""
+        lock = self._lock_path.open("a")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            return False
+        self._lock = lock
+        return True
+
+    def release(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def read(self) -> Run | None:
+        """The list, or None where there is none that can be read."""
+        try:
+            return msgspec.json.decode(self._list.read_bytes(), type=Run)
+        except (FileNotFoundError, msgspec.MsgspecError):
+            return None
+
+    def write(self, run: Run) -> None:
+        partial = self._list.with_suffix(".partial")
+        partial.write_bytes(msgspec.json.encode(run))
+        partial.replace(self._list)
+
+    def clear(self) -> None:
+        self._list.unlink(missing_ok=True)
+
+    def end_children(self) -> list[str]:
+        """End what a killed supervisor left running (call with the lock held); returns names."""
+        run = self.read()
+        if run is None:
+            return []
+        found = [(entry, process) for entry in run.children if (process := living(entry))]
+        for _, process in found:
+            signal_quietly(process, signal.SIGTERM)
+        see_them_off([process for _, process in found], seconds=END_SECONDS_MAX)
+        self.clear()
+        return [entry.name for entry, _ in found]
+
+
+def entry(name: str, pid: int, argv: Sequence[str]) -> Entry:
+    return Entry(name, pid, psutil.Process(pid).create_time(), list(argv))
+
+
+def own_entry() -> Entry:
+    return entry("supervisor", os.getpid(), psutil.Process().cmdline())
+
+
+def living(known: Entry) -> psutil.Process | None:
+    """The process of an entry, if it is still the same one."""
+    try:
+        process = psutil.Process(known.pid)
+        same_age = abs(process.create_time() - known.started_s) < AGE_TOLERANCE_SECONDS
+        # Between its start and its first instruction a process has an empty command line.
+        if same_age and process.cmdline() in (known.argv, []):
+            return None if process.status() == psutil.STATUS_ZOMBIE else process
+    except psutil.Error:
+        return None
+    return None

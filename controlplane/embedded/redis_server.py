@@ -4,24 +4,15 @@ Redis holds no truth here, so it neither saves nor loads anything.
 """
 
 import signal
-import subprocess
 from pathlib import Path
 
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from controlplane.embedded.binaries import redis_program
-from controlplane.embedded.layout import Layout
-from controlplane.embedded.processes import (
-    Say,
-    ServerError,
-    end,
-    end_left_overs,
-    log_tail,
-    spawn,
-    wait_until,
-)
+from controlplane.embedded import processes
+from controlplane.embedded.kept import EmbeddedServer
+from controlplane.embedded.layout import Layout, redis_program
 
 START_SECONDS_MAX = 10.0
 STOP_SECONDS_MAX = 5.0
@@ -31,55 +22,40 @@ MEMORY_MIB_MAX = 256
 RULES = (Path(__file__).parent / "redis_rules.txt").read_text(encoding="ascii").strip()
 
 
-class RedisServer:
-    name = "Redis"
+class RedisServer(EmbeddedServer):
+    name, log_name = "Redis", "redis.log"
 
-    def __init__(self, layout: Layout, *, password: str, say: Say) -> None:
-        self._layout = layout
-        self._password = password
-        self._say = say
-        self._log = layout.data / "log" / "redis.log"
+    def __init__(self, layout: Layout, *, password: str, say: processes.Say) -> None:
+        super().__init__(layout, password=password, say=say)
         self._program = redis_program(layout)
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def alive(self) -> bool:
-        return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
         self._log.parent.mkdir(parents=True, exist_ok=True)
-        ended = end_left_overs(
+        ended = processes.end_left_overs(
             "redis-server", self._layout.redis, polite=signal.SIGTERM, seconds=STOP_SECONDS_MAX
         )
         if ended:
             self._say("ended a Redis left over from a killed run")
         # The configuration goes through standard input: a password in arguments could be read.
-        self._process = spawn(
+        self._process = processes.spawn(
             [str(self._program), "-"],
             log=self._log,
             folder=self._layout.redis,
             account=self._layout.account,
             stdin=self._configuration().encode(),
         )
-        if not wait_until(self._answers, seconds=START_SECONDS_MAX):
+        if not processes.wait_until(self._answers, seconds=START_SECONDS_MAX):
             self.stop()
-            raise ServerError(f"Redis failed to start:\n{log_tail(self._log)}")
+            raise processes.ServerError(f"Redis failed to start:\n{processes.log_tail(self._log)}")
 
     def start_again(self) -> None:
         """The same: it keeps nothing between two starts."""
         self.start()
 
     def stop(self) -> None:
-        """End the server. Bounded."""
         if self._process is not None:
-            end(self._process, (signal.SIGTERM, STOP_SECONDS_MAX))
+            processes.end(self._process, (signal.SIGTERM, STOP_SECONDS_MAX))
             self._process = None
-
-    def kill(self) -> None:
-        """End the server as a crash would (tests of recovery)."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
 
     def _configuration(self) -> str:
         lines = (

@@ -53,7 +53,6 @@ def gateway(host: str, port: int, *, role: str = "all", name: str = "gateway") -
 
 
 def worker() -> Child:
-    """Jobs, in processes of their own: only those can be ended when a job hangs."""
     argv = _python("celery", "-A", "controlplane.celery", "worker", "--concurrency", WORKERS)
     argv += ["--loglevel", "warning", "--without-gossip", "--without-mingle"]
     return Child("worker", argv, {"SLUICE_ROLE": "worker", **SMALL}, 1, CHILD_STOP_SECONDS_MAX)

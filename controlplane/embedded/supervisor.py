@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import indent
 
-from controlplane.embedded.processes import Say, end, log_tail, open_log
-from controlplane.embedded.runfile import Entry, entry
+from controlplane.embedded.processes import Entry, Say, end, entry, log_tail, open_log
 
 BACKOFF_SECONDS_MIN = 0.5
 BACKOFF_SECONDS_MAX = 30.0
@@ -83,7 +82,6 @@ class Supervisor:
         slot.kill_at = time.monotonic() + slot.child.stop_seconds_max
 
     def stop(self) -> None:
-        """Stop every child, turn by turn, each within its bound."""
         for turn in sorted({slot.child.turn for slot in self._running}):
             slots = [slot for slot in self._running if slot.child.turn == turn and slot.process]
             for slot in slots:

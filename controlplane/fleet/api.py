@@ -1,7 +1,8 @@
 """The fleet under /api/fleet/: pools, nodes, digests, enrolment, and the signal for autoscalers."""
 
 from collections.abc import Callable
-from typing import Any
+from datetime import datetime
+from typing import Any, TypedDict
 
 import msgspec
 from django.utils import timezone
@@ -10,45 +11,185 @@ from rest_framework.response import Response
 
 from controlplane.catalog.pools import pool_draft, pool_set
 from controlplane.catalog.selectors import pool_find
-from controlplane.core.answers import Changed
+from controlplane.core.answers import Changed, answer_of
 from controlplane.core.api.callers import bearer
 from controlplane.core.api.schema import Whole, operation
 from controlplane.core.api.throttles import DoorThrottle
 from controlplane.core.api.views import ApiView, failed
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.scrape import may_scrape
-from controlplane.fleet import bodies
-from controlplane.fleet.bodies import digest_json, pool_json, signal_json, token_json
-from controlplane.fleet.digests import digest_decide
-from controlplane.fleet.enrolment import (
-    LIFE_HOURS_DEFAULT,
-    EnrolmentRefused,
-    TokenDraft,
-    token_create,
-    token_redeem,
-    token_revoke,
-)
-from controlplane.fleet.lives import (
-    DRAIN_S_DEFAULT,
-    node_allow,
-    node_approve,
-    node_drain,
-    node_forgive,
-    node_remove,
-    node_undrain,
-)
-from controlplane.fleet.selectors import digest_get, digest_list, node_get, token_get, token_list
-from controlplane.fleet.signals import signals
-from controlplane.kernel.ids import public_id
+from controlplane.fleet import services
+from controlplane.fleet.models import EnrolmentToken, ModelDigest, Node
+from controlplane.fleet.overview import NodeView, Signal, signals
+from controlplane.fleet.selectors import digest_list, fleet_get, token_list
+from controlplane.fleet.services import digest_decide
+from controlplane.kernel.ids import EnrolmentTokenId, ModelDigestId, public_id
 
 ACTIONS: dict[str, Callable[..., bool]] = {
-    "approve": node_approve,
-    "drain": node_drain,
-    "undrain": node_undrain,
-    "remove": node_remove,
-    "forgive": node_forgive,
+    "approve": services.node_approve,
+    "drain": services.node_drain,
+    "undrain": services.node_undrain,
+    "remove": services.node_remove,
+    "forgive": services.node_forgive,
 }
 DECISIONS = {"approve": True, "refuse": False}
+
+
+class SignalJson(TypedDict):
+    """A pool's load; `desired` is what an autoscaler takes."""
+
+    pool: str
+    task: str
+    desired: int
+    nodes_min: int
+    nodes_max: int
+    ready: int
+    queue_depth: int
+    in_flight: int
+    utilization: float
+    kv_used: float
+
+
+class NodeJson(TypedDict):
+    """A node, with what it has told of itself.
+
+    `separates_tenants` is false where tenants share its prefix cache: timing tells one of them
+    what another has asked.
+    """
+
+    name: str
+    state: str
+    reason: str
+    region: str
+    engine: Any
+    device: Any
+    separates_tenants: Any
+    models: list[Any]
+    allowed_models: list[str] | None
+    undecided: dict[str, Any]
+    credits: int
+    in_flight: int
+    kv_used: float | None
+    breaker: Any
+    cold_start_ms: Any
+    gateways: list[str]
+    last_seen_at: datetime | None
+
+
+class PoolJson(SignalJson):
+    """A pool with its models and nodes; `separate_caches` is what it demands of these."""
+
+    separate_caches: bool
+    models: list[str]
+    nodes: list[NodeJson]
+
+
+class PoolNamed(TypedDict):
+    """The pool that was made or changed."""
+
+    pool: str
+
+
+class NodeChangedJson(TypedDict):
+    """`changed` is false where there was nothing to change."""
+
+    node: str
+    changed: bool
+
+
+class NodeModelsJson(TypedDict):
+    """What a node may serve; null for any."""
+
+    node: str
+    models: list[str] | None
+
+
+class DigestJson(TypedDict):
+    """A tokenizer and template that a node has offered for a model."""
+
+    id: ModelDigestId
+    model: str
+    digest: str
+    state: str
+    offered_by: str
+
+
+class TokenJson(TypedDict):
+    """A token, without what it opens."""
+
+    id: EnrolmentTokenId
+    redacted: str
+    pool: str
+    models: list[str] | None
+    approved: bool
+    expires_at: datetime
+
+
+class NewTokenJson(TokenJson):
+    """A token with its secret, which only this answer has."""
+
+    token: str
+
+
+class EnrolledJson(TypedDict):
+    """A node's own credential, which only this answer has."""
+
+    credential: str
+    approved: bool
+
+
+def signal_json(signal: Signal) -> SignalJson:
+    """A pool's signal; `desired` is what an autoscaler takes."""
+    load = signal.load
+    return {
+        "pool": signal.pool.name,
+        "task": signal.pool.task,
+        "desired": signal.desired,
+        "nodes_min": signal.nodes_min,
+        "nodes_max": signal.pool.nodes_max,
+        "ready": load.nodes_ready,
+        "queue_depth": load.waiting,
+        "in_flight": load.in_flight,
+        "utilization": round(load.busy_share, 4),
+        "kv_used": round(load.kv_share, 4),
+    }
+
+
+def node_json(view: NodeView) -> NodeJson:
+    facts = view.node.facts
+    return answer_of(
+        NodeJson,
+        view,
+        name=view.node.name,
+        region=view.node.region,
+        engine=facts.get("engine"),
+        device=facts.get("device"),
+        separates_tenants=facts.get("separates_tenants"),
+        models=facts.get("models", []),
+        credits=view.total("credits"),
+        in_flight=view.total("active"),
+        kv_used=view.kv_share,
+        cold_start_ms=facts.get("cold_start_ms"),
+        gateways=sorted(view.links),
+        last_seen_at=view.seen_at,
+    )
+
+
+def pool_json(signal: Signal) -> PoolJson:
+    return {
+        **signal_json(signal),
+        "separate_caches": signal.pool.separate_caches,
+        "models": signal.view.models,
+        "nodes": [node_json(node) for node in signal.view.nodes],
+    }
+
+
+def token_json(row: EnrolmentToken) -> TokenJson:
+    return answer_of(TokenJson, row, models=row.allowed_models)
+
+
+def digest_json(row: ModelDigest) -> DigestJson:
+    return answer_of(DigestJson, row)
 
 
 class Nothing(msgspec.Struct, forbid_unknown_fields=True):
@@ -58,7 +199,7 @@ class Nothing(msgspec.Struct, forbid_unknown_fields=True):
 class DrainBody(msgspec.Struct, forbid_unknown_fields=True):
     """How long running jobs may take."""
 
-    deadline_s: int = DRAIN_S_DEFAULT
+    deadline_s: int = services.DRAIN_S_DEFAULT
 
 
 class ModelsBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -73,7 +214,7 @@ class TokenBody(msgspec.Struct, forbid_unknown_fields=True):
     pool: str
     models: list[str] | None = None
     approved: bool = False
-    life_hours: int = LIFE_HOURS_DEFAULT
+    life_hours: int = services.LIFE_HOURS_DEFAULT
 
 
 class EnrolBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -99,9 +240,7 @@ class PoolBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Pools(ApiView):
-    """`GET pools`: every pool with its load, its signal and its nodes."""
-
-    @operation(list_of=Whole(bodies.PoolJson))
+    @operation(list_of=Whole(PoolJson))
     def get(self, request: Request) -> Response:
         """List pools. Staff only."""
         found = signals(actor=self.actor(), now=timezone.now())
@@ -109,9 +248,7 @@ class Pools(ApiView):
 
 
 class OnePool(ApiView):
-    """`PUT pools/<name>`: make or change a pool."""
-
-    @operation(body=PoolBody, answer=bodies.PoolNamed)
+    @operation(body=PoolBody, answer=PoolNamed)
     def put(self, request: Request, name: str) -> Response:
         """Set a pool, except the command of the local driver. Staff only."""
         given = msgspec.structs.asdict(self.body(PoolBody))
@@ -122,11 +259,9 @@ class OnePool(ApiView):
 
 
 class Desired(ApiView):
-    """`GET pools/<name>/desired`: one pool's signal, in a shape that KEDA's metrics-api reads."""
-
     authentication_classes = ()
 
-    @operation(answer=bodies.SignalJson)
+    @operation(answer=SignalJson)
     def get(self, request: Request, name: str) -> Response:
         """Get the desired number of nodes; needs the metrics token or the operator token."""
         if not may_read_metrics(request):
@@ -137,14 +272,10 @@ class Desired(ApiView):
 
 
 class NodeAction(ApiView):
-    """`POST nodes/<name>/approve | drain | undrain | remove | forgive`."""
-
-    step_up_methods = frozenset({"POST"})
-
-    @operation(body=DrainBody, answer=bodies.NodeChangedJson)
+    @operation(body=DrainBody, answer=NodeChangedJson, step_up=True)
     def post(self, request: Request, name: str, action: str) -> Response:
         """Approve, drain, resume, release or remove a node; `changed` is false for no change."""
-        node, actor = node_get(user=self.actor(), name=name), self.actor()
+        node, actor = fleet_get(Node, user=self.actor(), name=name), self.actor()
         more: dict[str, Any] = {}
         if action == "drain":
             more["deadline_s"] = self.body(DrainBody).deadline_s
@@ -155,84 +286,68 @@ class NodeAction(ApiView):
 
 
 class NodeModels(ApiView):
-    """`PUT nodes/<name>/models`: its allow-list."""
-
-    step_up_methods = frozenset({"PUT"})
-
-    @operation(body=ModelsBody, answer=bodies.NodeModelsJson)
+    @operation(body=ModelsBody, answer=NodeModelsJson, step_up=True)
     def put(self, request: Request, name: str) -> Response:
         """Set the models that a node may serve. Staff only."""
-        node, models = node_get(user=self.actor(), name=name), self.body(ModelsBody).models
-        node_allow(actor=self.actor(), node=node, models=models)
+        node, models = fleet_get(Node, user=self.actor(), name=name), self.body(ModelsBody).models
+        services.node_allow(actor=self.actor(), node=node, models=models)
         return Response({"node": node.name, "models": models})
 
 
 class Digests(ApiView):
-    """`GET digests`: all that nodes have offered, those that wait first."""
-
-    @operation(list_of=Whole(bodies.DigestJson))
+    @operation(list_of=Whole(DigestJson))
     def get(self, request: Request) -> Response:
         """List tokenizer digests that nodes offer. Staff only."""
         return self.listed(digest_list(user=self.actor()), digest_json)
 
 
 class DigestDecision(ApiView):
-    """`POST digests/<id>/approve | refuse`."""
-
-    step_up_methods = frozenset({"POST"})
-
-    @operation(answer=Changed)
+    @operation(answer=Changed, step_up=True)
     def post(self, request: Request, digest_id: Any, decision: str) -> Response:
         """Approve or refuse a digest. Staff only."""
-        row = digest_get(user=self.actor(), digest_id=digest_id)
+        row = fleet_get(ModelDigest, user=self.actor(), id=digest_id)
         changed = digest_decide(actor=self.actor(), digest=row, approved=DECISIONS[decision])
         return Response({"id": public_id("digest", row.id), "changed": changed})
 
 
 class Tokens(ApiView):
-    """`GET tokens`: those that are open. `POST tokens`: a new one, shown in this one answer."""
-
-    step_up_methods = frozenset({"POST"})
-
-    @operation(list_of=Whole(bodies.TokenJson))
+    @operation(list_of=Whole(TokenJson))
     def get(self, request: Request) -> Response:
         """List enrolment tokens without secrets. Staff only."""
         rows = token_list(user=self.actor(), now=timezone.now())
         return self.listed(rows, token_json)
 
-    @operation(body=TokenBody, answer=bodies.NewTokenJson, status=201)
+    @operation(body=TokenBody, answer={201: NewTokenJson}, step_up=True)
     def post(self, request: Request) -> Response:
         """Create an enrolment token. Staff only."""
         wanted = self.body(TokenBody)
-        made = token_create(actor=self.actor(), draft=TokenDraft(**msgspec.structs.asdict(wanted)))
+        made = services.token_create(
+            actor=self.actor(), draft=services.TokenDraft(**msgspec.structs.asdict(wanted))
+        )
         body = {**token_json(made.token), "token": made.secret}
         return Response(body, status=201, headers={"Cache-Control": "no-store"})
 
 
 class OneToken(ApiView):
-    """`DELETE tokens/<id>`: end a token before it is used."""
-
     @operation(answer=Changed)
     def delete(self, request: Request, token_id: Any) -> Response:
         """Revoke an enrolment token. Staff only."""
-        row = token_get(user=self.actor(), token_id=token_id)
-        changed = token_revoke(actor=self.actor(), token=row)
+        row = fleet_get(EnrolmentToken, user=self.actor(), id=token_id)
+        changed = services.token_revoke(actor=self.actor(), token=row)
         return Response({"id": public_id("token", row.id), "changed": changed})
 
 
 class Enrol(ApiView):
-    """`POST enrol`: a node's own credential for a token, once; the token is the authentication."""
-
     authentication_classes = ()
     address_throttle = DoorThrottle
 
-    @operation(body=EnrolBody, answer=bodies.EnrolledJson, status=201)
+    @operation(body=EnrolBody, answer={201: EnrolledJson})
     def post(self, request: Request) -> Response:
         """Exchange an enrolment token for a credential, which is returned only once."""
         given = self.body(EnrolBody)
         try:
-            made = token_redeem(secret=given.token, name=given.name, pool=given.pool)
-        except EnrolmentRefused:
+            made = services.token_redeem(secret=given.token, name=given.name, pool=given.pool)
+        except services.EnrolmentRefused:
             return failed(403, "The token is unknown, used or expired. Request a new one.")
         body = {"credential": made.credential, "approved": made.node.standing == "active"}
         return Response(body, status=201, headers={"Cache-Control": "no-store"})

@@ -14,10 +14,10 @@ from django.utils import timezone
 
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.embedded.supervisor import Child, Supervisor
-from controlplane.fleet.lives import node_remove
-from controlplane.fleet.selectors import node_credential_active, node_get
-from controlplane.fleet.services import node_credential_create, node_credential_revoke
-from controlplane.fleet.signals import Signal, signals
+from controlplane.fleet.models import Node
+from controlplane.fleet.overview import Signal, signals
+from controlplane.fleet.selectors import fleet_get, node_credential_active
+from controlplane.fleet.services import node_credential_create, node_credential_revoke, node_remove
 
 POLL_S = 1.0
 PROCESSES_MAX = 64
@@ -47,7 +47,6 @@ class Driver:
 
     @property
     def names(self) -> set[str]:
-        """Nodes that it has started and not told to end."""
         return {name for names in self._running.values() for name in names}
 
     def step(self) -> bool:
@@ -60,7 +59,6 @@ class Driver:
         return changed
 
     def stop(self) -> None:
-        """End every process, and let the nodes go."""
         leaving = self.names | self._leaving
         self._supervisor.stop()
         for name in sorted(leaving):
@@ -123,6 +121,6 @@ def _credential(name: str, pool: str, models: list[str] | None) -> str:
 
 def _remove(name: str) -> None:
     try:
-        node_remove(actor=OPERATOR, node=node_get(user=OPERATOR, name=name))
+        node_remove(actor=OPERATOR, node=fleet_get(Node, user=OPERATOR, name=name))
     except ObjectDoesNotExist:
         return

@@ -2,6 +2,7 @@
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
+from django.db.models import CheckConstraint, Index, Q, UniqueConstraint
 
 from controlplane.catalog.models import POOL_NAME, Pool
 from controlplane.core.models import BaseModel
@@ -50,16 +51,11 @@ class Node(BaseModel):
     class Meta:
         db_table = "nodes"
         constraints = [
-            models.CheckConstraint(
-                condition=models.Q(state__in=NodeState.values), name="node_state_known"
-            ),
-            models.CheckConstraint(
-                condition=models.Q(standing__in=NodeStatus.values), name="node_standing_known"
+            CheckConstraint(condition=Q(state__in=NodeState.values), name="node_state_known"),
+            CheckConstraint(
+                condition=Q(standing__in=NodeStatus.values), name="node_standing_known"
             ),
         ]
-
-    def __str__(self) -> str:
-        return self.name
 
 
 class NodeCredential(BaseModel):
@@ -77,9 +73,6 @@ class NodeCredential(BaseModel):
     class Meta:
         db_table = "node_credentials"
 
-    def __str__(self) -> str:
-        return self.redacted
-
 
 class Gateway(models.Model):
     """A gateway process that lives; rows are written by its own heartbeats and removed without.
@@ -96,9 +89,6 @@ class Gateway(models.Model):
 
     class Meta:
         db_table = "gateways"
-
-    def __str__(self) -> str:
-        return self.url or self.instance
 
 
 class EnrolmentToken(BaseModel):
@@ -122,12 +112,7 @@ class EnrolmentToken(BaseModel):
 
     class Meta:
         db_table = "enrolment_tokens"
-        constraints = [
-            models.UniqueConstraint(fields=["created_by", "form"], name=ONE_TOKEN_OF_A_FORM)
-        ]
-
-    def __str__(self) -> str:
-        return self.redacted
+        constraints = [UniqueConstraint(fields=["created_by", "form"], name=ONE_TOKEN_OF_A_FORM)]
 
 
 class DigestState(models.TextChoices):
@@ -154,14 +139,11 @@ class ModelDigest(BaseModel):
     class Meta:
         db_table = "model_digests"
         constraints = [
-            models.UniqueConstraint(fields=["model", "digest"], name="model_digest_once"),
-            models.CheckConstraint(
-                condition=models.Q(state__in=DigestState.values), name="model_digest_state_known"
+            UniqueConstraint(fields=["model", "digest"], name="model_digest_once"),
+            CheckConstraint(
+                condition=Q(state__in=DigestState.values), name="model_digest_state_known"
             ),
         ]
-
-    def __str__(self) -> str:
-        return f"{self.model} {self.digest[:12]}"
 
 
 class NodeStart(BaseModel):
@@ -174,11 +156,8 @@ class NodeStart(BaseModel):
 
     class Meta:
         db_table = "node_starts"
-        constraints = [models.UniqueConstraint(fields=["node", "epoch"], name="node_start_once")]
-        indexes = [models.Index(fields=["pool", "created_at"], name="node_start_by_pool")]
-
-    def __str__(self) -> str:
-        return f"{self.epoch} {self.cold_start_ms} ms"
+        constraints = [UniqueConstraint(fields=["node", "epoch"], name="node_start_once")]
+        indexes = [Index(fields=["pool", "created_at"], name="node_start_by_pool")]
 
 
 class NodeConnection(models.Model):
@@ -196,9 +175,6 @@ class NodeConnection(models.Model):
     class Meta:
         db_table = "node_links"
 
-    def __str__(self) -> str:
-        return self.gateway
-
 
 class GatewayQueue(models.Model):
     """How many requests wait in one gateway, by model and by tenant; unlogged, too."""
@@ -209,9 +185,6 @@ class GatewayQueue(models.Model):
 
     class Meta:
         db_table = "gateway_queues"
-
-    def __str__(self) -> str:
-        return self.gateway
 
 
 class PoolScale(models.Model):
@@ -225,9 +198,6 @@ class PoolScale(models.Model):
 
     class Meta:
         db_table = "pool_scales"
-
-    def __str__(self) -> str:
-        return f"{self.pool_id} {self.desired}"
 
 
 class NodeHour(models.Model):
@@ -248,6 +218,3 @@ class NodeHour(models.Model):
 
     class Meta:
         db_table = "node_hours"
-
-    def __str__(self) -> str:
-        return f"{self.node} {self.hour:%Y-%m-%d %H}"

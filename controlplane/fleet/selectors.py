@@ -1,7 +1,7 @@
 """Reads of nodes, of their digests and of their starts."""
 
-import uuid
 from datetime import datetime
+from typing import Any, TypeVar
 
 from django.db.models import Case, IntegerField, Value, When
 
@@ -22,12 +22,13 @@ NODES_SHOWN_MAX = 1_000
 DIGESTS_SHOWN_MAX = 500
 TOKENS_SHOWN_MAX = 100
 STARTS_READ_MAX = 1_000
+Row = TypeVar("Row", Node, EnrolmentToken, ModelDigest)
 
 
-def node_get(*, user: Actor, name: str) -> Node:
-    """A node by name, for staff; raises ObjectDoesNotExist."""
+def fleet_get(of: type[Row], *, user: Actor, **by: Any) -> Row:
+    """One node, token or digest, for staff; raises ObjectDoesNotExist."""
     require(user, Action.FLEET_VIEW)
-    return Node.objects.get(name=name)
+    return of.objects.get(**by)
 
 
 def node_hardware(*, user: Actor, name: str) -> dict[str, str]:
@@ -37,23 +38,11 @@ def node_hardware(*, user: Actor, name: str) -> dict[str, str]:
     return {word: str(facts[word]) for word in ("engine", "device", "dtype") if facts.get(word)}
 
 
-def node_find(*, user: Actor, node_id: uuid.UUID) -> Node:
-    """A node by id, for staff; raises ObjectDoesNotExist."""
-    require(user, Action.FLEET_VIEW)
-    return Node.objects.get(id=node_id)
-
-
 def token_list(*, user: Actor, now: datetime) -> list[EnrolmentToken]:
     """Enrolment tokens that still let a node in, newest first, for staff."""
     require(user, Action.FLEET_VIEW)
     rows = EnrolmentToken.objects.filter(used_at=None, expires_at__gt=now)
     return list(rows.order_by("-id")[:TOKENS_SHOWN_MAX])
-
-
-def token_get(*, user: Actor, token_id: uuid.UUID) -> EnrolmentToken:
-    """One token, for staff; raises ObjectDoesNotExist."""
-    require(user, Action.FLEET_VIEW)
-    return EnrolmentToken.objects.get(id=token_id)
 
 
 def digest_list(*, user: Actor) -> list[ModelDigest]:
@@ -62,12 +51,6 @@ def digest_list(*, user: Actor) -> list[ModelDigest]:
     waits = When(state=DigestState.WAITING, then=Value(0))
     order = Case(waits, default=Value(1), output_field=IntegerField())
     return list(ModelDigest.objects.order_by(order, "model", "-id")[:DIGESTS_SHOWN_MAX])
-
-
-def digest_get(*, user: Actor, digest_id: uuid.UUID) -> ModelDigest:
-    """One digest, for staff; raises ObjectDoesNotExist."""
-    require(user, Action.FLEET_VIEW)
-    return ModelDigest.objects.get(id=digest_id)
 
 
 def cold_starts(*, pool: str) -> list[int]:

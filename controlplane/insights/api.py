@@ -14,12 +14,11 @@ from controlplane.core.answers import answer_of
 from controlplane.core.api.schema import Whole, operation
 from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
-from controlplane.insights.capacity import capacity_read
+from controlplane.insights.capacity import Worksheet, capacity_read, fill_in
 from controlplane.insights.compare import Setup, WayResult
 from controlplane.insights.comparisons import KeptComparison, comparison_list
 from controlplane.insights.hygiene import DAYS_DEFAULT, DAYS_MAX, KeyHygiene, hygiene_read
 from controlplane.insights.stage_map import MapRow, stage_map_read
-from controlplane.insights.worksheet import Worksheet, fill_in
 from controlplane.kernel.ids import ApiKeyId
 from controlplane.kernel.insights.capacity import CapacitySheet, Use
 from controlplane.tenants.access import require, sees_shared_figures
@@ -72,8 +71,6 @@ class HygieneJson(TypedDict):
 
 
 class HygieneView(ApiView):
-    """`GET organizations/<id>/hygiene`."""
-
     @operation(answer=HygieneJson, params=[DAYS])
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """List the tokens that each key wastes, with the fix.
@@ -112,8 +109,6 @@ class StageMapJson(TypedDict):
 
 
 class StageMapView(ApiView):
-    """`GET organizations/<id>/stage-map`."""
-
     @operation(list_of=Whole(StageFiguresJson, StageMapJson), params=[DAYS])
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """Get the percentiles of stages and layers, with public budgets.
@@ -137,8 +132,6 @@ class ComparisonJson(TypedDict):
 
 
 class ComparisonsView(ApiView):
-    """`GET organizations/<id>/comparisons`."""
-
     @operation(list_of=Whole(ComparisonJson))
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """List the results of `manage.py sluice compare`."""
@@ -162,8 +155,6 @@ class CapacityJson(TypedDict):
 
 
 class CapacityView(ApiView):
-    """`GET capacity`."""
-
     @operation(list_of=Whole(CapacityJson), params=[DAYS, *WHAT_IF])
     def get(self, request: Request) -> Response:
         """Get the capacity, peak utilization and bottleneck of each pool. Staff only.

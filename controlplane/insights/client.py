@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.core.management.base import CommandError
 
-from controlplane.embedded.runfile import RunFile, living
+from controlplane.embedded.processes import RunFile, living
 from controlplane.kernel.clock import monotonic_ns
 from controlplane.kernel.money import nano_from_usd
 

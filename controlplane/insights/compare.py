@@ -81,9 +81,7 @@ MANNERS = (
         keeps_open=False,
     ),
     Manner(
-        name="gateway",
-        label="Gateway tuning only",
-        what="the same over one persistent connection",
+        name="gateway", label="Gateway tuning only", what="the same over one persistent connection"
     ),
     Manner(
         name="streaming",
@@ -135,13 +133,11 @@ class WayResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def models(self) -> str:
-        """The models that answered, and the one asked for where that is another."""
         served = ", ".join(self.served) or self.model
         return served if served == self.model else f"{served} (asked for {self.model})"
 
     @property
     def tokens_each(self) -> float:
-        """Output tokens of an answer, on the average."""
         return self.output_tokens / self.requests
 
     @property
@@ -193,10 +189,7 @@ def body_of(setup: Setup, manner: Manner, number: int) -> dict[str, Any]:
     question = f"Story {number}: tell a long story about {SUBJECTS[number % len(SUBJECTS)]}."
     body: dict[str, Any] = {
         "model": setup.small if manner.small else setup.large,
-        "messages": [
-            {"role": "system", "content": rules},
-            {"role": "user", "content": question},
-        ],
+        "messages": [{"role": "system", "content": rules}, {"role": "user", "content": question}],
         "max_tokens": setup.output_tokens,
         "temperature": 0,
     }
@@ -295,5 +288,4 @@ def _outcome(
 
 
 def rank(ordered: list[int], share: float) -> int:
-    """The value at a rank of sorted values, nearest rank."""
     return ordered[max(0, ceil(share * len(ordered)) - 1)]

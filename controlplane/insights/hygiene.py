@@ -3,17 +3,19 @@
 import uuid
 from collections import defaultdict
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 from django.db.models import Sum
 
 from controlplane.core.audit.entries import Actor
+from controlplane.core.jobs.each import drop_in_bites
 from controlplane.core.permissions import Action
+from controlplane.core.queries import value
 from controlplane.insights.models import HygieneHour
 from controlplane.kernel.insights.hygiene import KINDS
 from controlplane.telemetry.reading import bounded_read
 from controlplane.tenants.access import require
-from controlplane.tenants.selectors_names import names_of
+from controlplane.tenants.selectors import names_of
 
 LOOKED, LEFT_OUT = "looked", "left_out"
 KEYS_MAX = 500
@@ -116,3 +118,19 @@ def _of(key: uuid.UUID | None, label: str, counts: Counts) -> KeyHygiene:
 
 def _scaled(figure: int, requests: int, looked: int) -> int:
     return figure * requests // looked if looked else figure
+
+
+KEPT = timedelta(days=90)
+ROWS_DELETED_MAX = 5_000
+# In a run each hour: 100 gateways write at most half as much, 5,000 rows each.
+BITES_MAX = 200
+
+
+def hygiene_forget(now: datetime | None = None) -> int:
+    """Remove counts older than 90 days, bite by bite; returns how many."""
+    keep_from = (now or datetime.now(UTC)) - KEPT
+
+    def bite(rows_max: int) -> int:
+        return int(value("SELECT insights_hygiene_forget(%s, %s)", [keep_from, rows_max]))
+
+    return drop_in_bites(bite, rows_max=ROWS_DELETED_MAX, bites_max=BITES_MAX)

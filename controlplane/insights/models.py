@@ -44,6 +44,3 @@ class Comparison(BaseModel):
     class Meta:
         db_table = "comparisons"
         ordering: ClassVar[list[str]] = ["-id"]
-
-    def __str__(self) -> str:
-        return str(self.id)

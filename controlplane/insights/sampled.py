@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from controlplane.kernel.gauges import BATCH
 from controlplane.kernel.histogram import Histogram, merge_all
+from controlplane.kernel.measures import BATCH
 from controlplane.telemetry.selectors import (
     EVERYONE,
     POINTS_MAX,
@@ -31,18 +31,17 @@ class Peak(NamedTuple):
     ran: float
 
 
+def whole_query(start: datetime, end: datetime, **what: Any) -> SeriesQuery:
+    """Of all tenants, for sums over the whole range."""
+    step_s = coarse_s(end - start)
+    return SeriesQuery(organization=EVERYONE, start=start, end=end, step_s=step_s, **what)
+
+
 def merged_by(
     dimension: str, measures: tuple[str, ...], start: datetime, end: datetime
 ) -> dict[str, dict[str, Histogram]]:
     """Histograms of the whole range by a dimension's value; raises TooMuchToRead."""
-    query = SeriesQuery(
-        organization=EVERYONE,
-        start=start,
-        end=end,
-        step_s=coarse_s(end - start),
-        everyone=measures,
-    )
-    return series_by(query, dimension)
+    return series_by(whole_query(start, end, everyone=measures), dimension)
 
 
 def peaks(models: Iterable[str], start: datetime, end: datetime) -> Peak:
@@ -67,10 +66,7 @@ def batching(models: Iterable[str], start: datetime, end: datetime) -> float:
     """Sequences in a node's step, on the average while it had any; at least 1."""
     found = []
     for model in models:
-        query = SeriesQuery(
-            organization=EVERYONE, start=start, end=end, step_s=coarse_s(end - start),
-            gauges=(BATCH,), model=model,
-        )  # fmt: skip
+        query = whole_query(start, end, gauges=(BATCH,), model=model)
         if BATCH in (told := series_whole(query)):
             found.append(told[BATCH])
     whole = merge_all(found)

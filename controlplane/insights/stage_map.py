@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from controlplane.insights.sampled import coarse_s
+from controlplane.insights.sampled import whole_query
 from controlplane.kernel.histogram import Histogram
 from controlplane.kernel.measures import PHASES
-from controlplane.kernel.spans import SPANS, STAGES, Span
-from controlplane.telemetry.selectors import EVERYONE, SeriesQuery, series_whole
+from controlplane.kernel.spans import SPANS, STAGES
+from controlplane.telemetry.selectors import series_whole
 
 # Beside the stages: the whole, all of it outside inference, and time in no stage.
 WHOLES = {
@@ -41,20 +41,9 @@ class MapRow:
 def stage_map_read(*, start: datetime, end: datetime) -> list[MapRow]:
     """All rows in the order of the pipeline, wholes last; raises TooMuchToRead."""
     measures = {span.name: PHASES.get(span.name, span.name) for span in SPANS}
-    query = SeriesQuery(
-        organization=EVERYONE,
-        start=start,
-        end=end,
-        step_s=coarse_s(end - start),
-        everyone=(*measures.values(), *WHOLES),
-    )
-    found = series_whole(query)
-    rows = [_of_span(span, found.get(measures[span.name])) for span in SPANS]
+    found = series_whole(whole_query(start, end, everyone=(*measures.values(), *WHOLES)))
+    rows = [_row(one.stage, one.layer, one.what, found.get(measures[one.name])) for one in SPANS]
     return rows + [_row(name, "", what, found.get(name)) for name, what in WHOLES.items()]
-
-
-def _of_span(span: Span, histogram: Histogram | None) -> MapRow:
-    return _row(span.stage, span.layer, span.what, histogram)
 
 
 def _row(stage: str, layer: str, what: str, histogram: Histogram | None) -> MapRow:

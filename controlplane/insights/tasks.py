@@ -2,13 +2,7 @@
 
 from celery import shared_task
 
-from controlplane.insights import services
+from controlplane.insights import hygiene
 
-
-@shared_task(name="insights.hygiene_forget")
-def hygiene_forget() -> int:
-    """Counts removed."""
-    return services.hygiene_forget()
-
-
+hygiene_forget = shared_task(name="insights.hygiene_forget")(hygiene.hygiene_forget)
 EVERY_S = {"insights.hygiene_forget": 3_600.0}

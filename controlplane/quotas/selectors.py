@@ -3,27 +3,30 @@
 import uuid
 from collections.abc import Iterable
 
+from django.db.models import Q
+
 from controlplane.core.audit.entries import Actor
-from controlplane.core.permissions import Action
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import Action, organization_scope
 from controlplane.quotas.models import RateLimit
 from controlplane.tenants.access import require
 from controlplane.tenants.models import User
 from controlplane.tenants.selectors import organization_ids
 
+# Of all requests together, not of a part of them.
+ALL = Q(model="", per_user=False)
+
 
 def rate_limit_map(*, user: User) -> dict[uuid.UUID, RateLimit]:
     with organization_scope(organization_ids(user=user)):
-        return {row.subject_id: row for row in RateLimit.objects.all()}
+        return {row.subject_id: row for row in RateLimit.objects.filter(ALL)}
 
 
 def limit_list(*, actor: Actor, organization_id: uuid.UUID) -> list[RateLimit]:
-    """All limits of an organization, in the order of their making."""
     require(actor, Action.ORGANIZATION_VIEW, organization_id)
     with organization_scope([organization_id]):
         return list(RateLimit.objects.filter(organization_id=organization_id).order_by("id"))
 
 
 def limits_of(subjects: Iterable[uuid.UUID]) -> dict[uuid.UUID, RateLimit]:
-    """Limits by the id of what they limit, inside the caller's organization scope."""
-    return {row.subject_id: row for row in RateLimit.objects.filter(subject_id__in=list(subjects))}
+    rows = RateLimit.objects.filter(ALL, subject_id__in=list(subjects))
+    return {row.subject_id: row for row in rows}

@@ -1,18 +1,27 @@
 """Setting the limits of a key, a project or an organization."""
 
 import uuid
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.core.exceptions import ValidationError
 
+from controlplane.catalog.selectors import model_find
 from controlplane.core.audit.entries import Actor, audit_record
-from controlplane.core.permissions import Action
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import Action, organization_scope
 from controlplane.quotas.models import LIMITS_MAX, LimitScope, RateLimit
+from controlplane.quotas.selectors import ALL
 from controlplane.tenants.access import require
 from controlplane.tenants.models import ApiKey, Organization, Project
 
 Subject = ApiKey | Project | Organization
+
+
+class LimitedPart(NamedTuple):
+    """The requests to one model, or with `per_user` those of each end user."""
+
+    of: Subject
+    model: str = ""
+    per_user: bool = False
 
 
 class LimitSet(NamedTuple):
@@ -27,7 +36,7 @@ class LimitSet(NamedTuple):
 def rate_limit_set(
     *,
     actor: Actor,
-    subject: Subject,
+    subject: Subject | LimitedPart,
     requests_per_min: int | None = None,
     tokens_per_min: int | None = None,
     requests_per_day: int | None = None,
@@ -38,16 +47,24 @@ def rate_limit_set(
     Those of a key that was rotated are those of its whole line. `concurrency` is how many requests
     may be in progress at once.
     """
+    part: dict[str, Any] = {"model": "", "per_user": False}
+    if isinstance(subject, LimitedPart):
+        part |= {"model": subject.model, "per_user": subject.per_user}
+        subject = subject.of
     scope, subject_id, organization_id = _told(subject)
     require(actor, Action.LIMIT_SET, organization_id)
     wanted = LimitSet(requests_per_min, tokens_per_min, requests_per_day, concurrency)
     check_limits(wanted)
+    if part["model"] and (part["per_user"] or model_find(name=part["model"]) is None):
+        told = "Must be the name of a model, and none for a limit of each end user."
+        raise ValidationError({"model": told})
     with organization_scope([organization_id]):
-        before = RateLimit.objects.filter(subject_id=subject_id).first()
+        before = RateLimit.objects.filter(subject_id=subject_id, **part).first()
         made: RateLimit | None = None
         if any(value is not None for value in wanted):
             made, _ = RateLimit.objects.update_or_create(
                 subject_id=subject_id,
+                **part,
                 defaults={
                     **wanted._asdict(),
                     "scope": scope.value,
@@ -55,13 +72,13 @@ def rate_limit_set(
                 },
             )
         else:
-            RateLimit.objects.filter(subject_id=subject_id).delete()
+            RateLimit.objects.filter(subject_id=subject_id, **part).delete()
         audit_record(
             actor,
             "rate_limit.set",
             subject=subject,
             organization_id=organization_id,
-            detail={"scope": scope.value, **wanted._asdict()},
+            detail={"scope": scope.value, **wanted._asdict(), **part},
             changed=(
                 {name: getattr(before, name, None) for name in wanted._fields},
                 wanted._asdict(),
@@ -110,7 +127,7 @@ def key_limits_begin(*, actor: Actor, key: ApiKey, wanted: LimitSet) -> RateLimi
 
 
 def _require_within_the_project(key: ApiKey, wanted: LimitSet) -> None:
-    above = RateLimit.objects.filter(subject_id__in=[key.project_id, key.organization_id])
+    above = RateLimit.objects.filter(ALL, subject_id__in=[key.project_id, key.organization_id])
     for limit in above:
         for name, value in wanted._asdict().items():
             most = getattr(limit, name)

@@ -7,20 +7,23 @@ import msgspec
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.core.api.schema import Whole, operation
+from controlplane.core.api.schema import CREATED, NO_CONTENT, Whole, operation
 from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
 from controlplane.routing import shapes
-from controlplane.routing.bodies import canary_json, dry_run_json, ruleset_json, summary_json
 from controlplane.routing.models import RuleSet
 from controlplane.routing.rulesjson import read_rules
-from controlplane.routing.selectors import rule_problems, ruleset_get, ruleset_list
-from controlplane.routing.selectors_canary import canary_report
-from controlplane.routing.selectors_dryrun import HOURS_DEFAULT, ruleset_dry_run
+from controlplane.routing.selectors import (
+    HOURS_DEFAULT,
+    canary_report,
+    rule_problems,
+    ruleset_dry_run,
+    ruleset_get,
+    ruleset_list,
+)
 from controlplane.routing.services import RuleVersions
+from controlplane.routing.shapes import canary_json, dry_run_json, ruleset_json, summary_json
 from controlplane.tenants.access import require
-
-CREATED, NO_CONTENT = 201, 204
 
 
 class DraftBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -93,15 +96,13 @@ class RulesView(ApiView):
 
 
 class RuleSets(RulesView):
-    """`GET versions` and `POST versions`: the newest versions, and a new draft."""
-
     @operation(list_of=Whole(shapes.SummaryJson))
     def get(self, request: Request) -> Response:
         """List versions without their rules, newest first."""
         found = ruleset_list(actor=self.actor())
         return self.listed(found, summary_json, "version")
 
-    @operation(body=DraftBody, answer=shapes.RuleSetJson, status=CREATED)
+    @operation(body=DraftBody, answer={CREATED: shapes.RuleSetJson})
     def post(self, request: Request) -> Response:
         """Create a draft from the live version; it may be invalid but must be a list of rules."""
         draft = self.body(DraftBody)
@@ -110,8 +111,6 @@ class RuleSets(RulesView):
 
 
 class OneRuleSet(RulesView):
-    """`GET | PUT | DELETE versions/<n>`: read one, change a draft, give a draft up."""
-
     @operation(answer=shapes.RuleSetJson)
     def get(self, request: Request, version: int) -> Response:
         """Get a version with its rules."""
@@ -121,10 +120,10 @@ class OneRuleSet(RulesView):
     def put(self, request: Request, version: int) -> Response:
         """Replace a draft's rules; 409 if it was changed in the meantime."""
         change = self.body(ChangeBody)
-        changed = self.versions().draft_update(
-            self.rule_set(version, change.revision), change.rules, change.note, rebase=change.rebase
+        found, rebase = self.rule_set(version, change.revision), change.rebase
+        return self.answer(
+            self.versions().draft_update(found, change.rules, change.note, rebase=rebase)
         )
-        return self.answer(changed)
 
     @operation()
     def delete(self, request: Request, version: int) -> Response:
@@ -134,8 +133,6 @@ class OneRuleSet(RulesView):
 
 
 class Validate(RulesView):
-    """`POST versions/<n>/validate`: what is wrong with its rules."""
-
     @operation(answer=shapes.ProblemsJson)
     def post(self, request: Request, version: int) -> Response:
         """Check a version: errors, which prevent publication, then warnings."""
@@ -145,8 +142,6 @@ class Validate(RulesView):
 
 
 class DryRunView(RulesView):
-    """`POST versions/<n>/dry-run`: the version tried on recorded traffic."""
-
     @operation(body=DryRunBody, answer=shapes.DryRunJson)
     def post(self, request: Request, version: int) -> Response:
         """Apply a version to recorded requests: what would change; money in nano-USD."""
@@ -156,11 +151,7 @@ class DryRunView(RulesView):
 
 
 class Publish(RulesView):
-    """`POST versions/<n>/publish`: a draft put in force."""
-
-    step_up_methods = frozenset({"POST"})
-
-    @operation(body=RevisionBody, answer=shapes.RuleSetJson)
+    @operation(body=RevisionBody, answer=shapes.RuleSetJson, step_up=True)
     def post(self, request: Request, version: int) -> Response:
         """Publish a draft within two seconds; 409 if another version was published since."""
         found = self.rule_set(version, self.body(RevisionBody).revision)
@@ -168,48 +159,30 @@ class Publish(RulesView):
 
 
 class CanaryStart(RulesView):
-    """`POST versions/<n>/canary`: start a canary with a draft, or change its share."""
-
-    step_up_methods = frozenset({"POST"})
-
-    @operation(body=CanaryBody, answer=shapes.RuleSetJson)
+    @operation(body=CanaryBody, answer=shapes.RuleSetJson, step_up=True)
     def post(self, request: Request, version: int) -> Response:
         """Start a canary or change its share, which restarts the comparison."""
         wanted = self.body(CanaryBody)
-        started = self.versions().canary_start(
-            self.rule_set(version, wanted.revision),
-            share_permille=wanted.share_permille,
-            stops_itself=wanted.stops_itself,
-        )
-        return self.answer(started)
+        found, share = self.rule_set(version, wanted.revision), wanted.share_permille
+        return self.answer(self.versions().canary_start(found, share, wanted.stops_itself))
 
 
 class CanaryPromote(RulesView):
-    """`POST versions/<n>/promote`: the canary put in force."""
-
-    step_up_methods = frozenset({"POST"})
-
-    @operation(answer=shapes.RuleSetJson)
+    @operation(answer=shapes.RuleSetJson, step_up=True)
     def post(self, request: Request, version: int) -> Response:
         """Promote the canary to all requests."""
-        found = self.rule_set(version)
-        return self.answer(self.versions().canary_promote(found))
+        return self.answer(self.versions().canary_promote(self.rule_set(version)))
 
 
 class CanaryStop(RulesView):
-    """`POST versions/<n>/stop`: the canary ended."""
-
     @operation(body=StopBody, answer=shapes.RuleSetJson)
     def post(self, request: Request, version: int) -> Response:
         """Stop the canary; all requests follow the published rules."""
         reason, found = self.body(StopBody).reason, self.rule_set(version)
-        stopped = self.versions().canary_stop(found, reason=reason)
-        return self.answer(stopped)
+        return self.answer(self.versions().canary_stop(found, reason=reason))
 
 
 class Canary(RulesView):
-    """`GET canary`: the canary beside what is in force."""
-
     @operation(answer=shapes.CanaryAnswer)
     def get(self, request: Request) -> Response:
         """Compare the canary with the live version; null without a canary."""
@@ -218,14 +191,9 @@ class Canary(RulesView):
 
 
 class Rollback(RulesView):
-    """`POST rollback`: the way back."""
-
-    step_up_methods = frozenset({"POST"})
-
-    @operation(body=RollbackBody, answer=shapes.RuleSetJson)
+    @operation(body=RollbackBody, answer=shapes.RuleSetJson, step_up=True)
     def post(self, request: Request) -> Response:
         """Publish a copy of an earlier version (0: no rules) under a new number; ends a canary."""
         version = self.body(RollbackBody).version
         to = self.rule_set(version) if version else None
-        made = self.versions().rollback(to=to, to_nothing=version == 0)
-        return self.answer(made)
+        return self.answer(self.versions().rollback(to=to, to_nothing=version == 0))

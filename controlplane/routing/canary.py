@@ -15,7 +15,7 @@ SIGMAS = 3.0
 # One side of a normal distribution beyond three standard deviations.
 CHANCE_MAX = 0.00135
 LATENCY_SHARE_MIN = 0.05
-MONEY_SHARE_MIN = 0.01
+MEAN_SHARE_MIN = 0.01
 
 
 class CanaryVerdict(StrEnum):
@@ -26,6 +26,10 @@ class CanaryVerdict(StrEnum):
     WORSE = "worse"
     OTHER = "other"
     EARLY = "not enough data yet"
+
+
+# Of several the first here is what they say together.
+TELLING = (CanaryVerdict.WORSE, CanaryVerdict.EARLY, CanaryVerdict.BETTER)
 
 
 @dataclass
@@ -65,24 +69,11 @@ def judge(control: Arm, trial: Arm) -> CanaryComparison:
         _errors(control, trial),
         _latency("ttft_p50", control, trial, 0.5),
         _latency("ttft_p95", control, trial, 0.95),
-        _mean("cost", control.cost_nano, trial.cost_nano, MONEY_SHARE_MIN, lower_is_better=True),
-        _mean(
-            "output_tokens",
-            control.output_tokens,
-            trial.output_tokens,
-            MONEY_SHARE_MIN,
-            lower_is_better=False,
-        ),
+        _mean("cost", control.cost_nano, trial.cost_nano, lower_is_better=True),
+        _mean("output_tokens", control.output_tokens, trial.output_tokens, lower_is_better=False),
     )
     said = [each.verdict for each in findings]
-    verdict = next(
-        (
-            each
-            for each in (CanaryVerdict.WORSE, CanaryVerdict.EARLY, CanaryVerdict.BETTER)
-            if each in said
-        ),
-        CanaryVerdict.SAME,
-    )
+    verdict = next((each for each in TELLING if each in said), CanaryVerdict.SAME)
     told = tuple(f"{each.figure}: {each.verdict.value}" for each in findings if _matters(each))
     return CanaryComparison(verdict, told, findings)
 
@@ -132,12 +123,7 @@ def _latency(figure: str, control: Arm, trial: Arm, share: float) -> CanaryFigur
 
 
 def _mean(
-    figure: str,
-    control: Sequence[int],
-    trial: Sequence[int],
-    share_min: float,
-    *,
-    lower_is_better: bool,
+    figure: str, control: Sequence[int], trial: Sequence[int], *, lower_is_better: bool
 ) -> CanaryFigure:
     counts = len(control), len(trial)
     values = tuple(fmean(each) if each else None for each in (control, trial))
@@ -146,7 +132,7 @@ def _mean(
         return CanaryFigure(figure, old, new, counts, _too_few(counts))
     spread = sqrt(variance(control) / counts[0] + variance(trial) / counts[1])
     verdict = CanaryVerdict.SAME
-    if abs(new - old) > SIGMAS * spread and abs(new - old) >= share_min * abs(old):
+    if abs(new - old) > SIGMAS * spread and abs(new - old) >= MEAN_SHARE_MIN * abs(old):
         better = CanaryVerdict.BETTER if new < old else CanaryVerdict.WORSE
         verdict = better if lower_is_better else CanaryVerdict.OTHER
     return CanaryFigure(figure, old, new, counts, verdict)

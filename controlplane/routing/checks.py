@@ -25,6 +25,8 @@ from controlplane.kernel.rules import (
 RULE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
 ID_HEX = re.compile(r"[0-9a-f]{32}")
 TASKS = frozenset({"generate", "embed"})
+# What a match says by sets of values.
+SETS = ("aliases", "tasks", "organizations", "projects", "tags", "priorities")
 DEADLINE_S_MAX = 3_600
 FIRST_TOKEN_S_MAX = 600.0
 DEGRADE_ORDER_MAX = 1_000
@@ -64,14 +66,7 @@ def find_problems(rules: Sequence[RouteRule], names: KnownNames) -> list[RulePro
 
 def covers(wider: Match, narrower: Match) -> bool:
     """Whether every request that meets `narrower` meets `wider`."""
-    pairs = (
-        (wider.aliases, narrower.aliases),
-        (wider.tasks, narrower.tasks),
-        (wider.organizations, narrower.organizations),
-        (wider.projects, narrower.projects),
-        (wider.tags, narrower.tags),
-        (wider.priorities, narrower.priorities),
-    )
+    pairs = ((getattr(wider, name), getattr(narrower, name)) for name in SETS)
     if any(wide and not (narrow and narrow <= wide) for wide, narrow in pairs):
         return False
     return wider.prompt_tokens_min <= narrower.prompt_tokens_min and (
@@ -97,15 +92,8 @@ def _rule(place: int, rule: RouteRule, names: KnownNames) -> Iterator[RuleProble
 
 
 def _match(at: str, match: Match, names: KnownNames) -> Iterator[RuleProblem]:
-    sets: dict[str, frozenset[str] | frozenset[int]] = {
-        "aliases": match.aliases,
-        "tasks": match.tasks,
-        "organizations": match.organizations,
-        "projects": match.projects,
-        "tags": match.tags,
-    }
-    for name, values in sets.items():
-        if len(values) > MATCH_VALUES_MAX:
+    for name in SETS:
+        if len(getattr(match, name)) > MATCH_VALUES_MAX:
             yield RuleProblem(f"{at}.{name}", f"At most {MATCH_VALUES_MAX} values.")
     yield from _unknown(f"{at}.tasks", "task", match.tasks - TASKS)
     yield from _unknown(

@@ -107,7 +107,6 @@ class Judge:
         return (0, *self._edges)
 
     def rule(self, facts: Facts) -> RouteRule | None:
-        """The rule that decides; requests between two edges of size are alike."""
         band = bisect_right(self._edges, facts.prompt_tokens)
         key = (facts.alias, facts.task, facts.project, facts.tags, facts.priority, band)
         if key not in self._seen:

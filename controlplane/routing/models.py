@@ -5,6 +5,7 @@ the API, gateways and the dry run.
 """
 
 from django.db import models
+from django.db.models import CheckConstraint, Q, UniqueConstraint
 from django.utils import timezone
 
 from controlplane.core.versions.models import State, Version
@@ -31,26 +32,15 @@ class RuleSet(Version):
     class Meta:
         db_table = "rule_sets"
         constraints = [
-            models.CheckConstraint(
-                condition=models.Q(state__in=State.values), name="rule_set_state_known"
+            CheckConstraint(condition=Q(state__in=State.values), name="rule_set_state_known"),
+            CheckConstraint(condition=Q(share_permille__lt=PERMILLE), name="rule_set_share_bounds"),
+            UniqueConstraint(
+                fields=["state"], condition=Q(state=State.PUBLISHED), name="rule_set_published_once"
             ),
-            models.CheckConstraint(
-                condition=models.Q(share_permille__lt=PERMILLE), name="rule_set_share_bounds"
-            ),
-            models.UniqueConstraint(
-                fields=["state"],
-                condition=models.Q(state=State.PUBLISHED),
-                name="rule_set_published_once",
-            ),
-            models.UniqueConstraint(
-                fields=["state"],
-                condition=models.Q(state=State.CANARY),
-                name="rule_set_canary_once",
+            UniqueConstraint(
+                fields=["state"], condition=Q(state=State.CANARY), name="rule_set_canary_once"
             ),
         ]
-
-    def __str__(self) -> str:
-        return f"rules v{self.version}"
 
     def retire(self) -> None:
         self.change(state=State.RETIRED, retired_at=timezone.now())

@@ -1,20 +1,27 @@
-"""What is special about versions of the rules: what they are begun from, and a watched canary."""
+"""What is special about versions of the rules: what they begin from, and the watch of canaries."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import ClassVar
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.utils import timezone
 
-from controlplane.core.audit.entries import Actor, Facts
-from controlplane.core.errors.conflict import Conflict
+from controlplane.core.audit.entries import Actor, Facts, Operator
+from controlplane.core.errors.body import Conflict
 from controlplane.core.permissions import Action
+from controlplane.core.queries import rows
 from controlplane.core.versions.models import State
 from controlplane.core.versions.services import Versions
+from controlplane.routing.canary import CanaryVerdict
 from controlplane.routing.models import RuleSet
 from controlplane.routing.rulesjson import read_rules, write_rules
-from controlplane.routing.selectors import rule_problems, ruleset_in_force, ruleset_on_trial
+from controlplane.routing.selectors import (
+    canary_report,
+    rule_problems,
+    ruleset_in_force,
+    ruleset_on_trial,
+)
 from controlplane.tenants.access import require
 
 
@@ -29,9 +36,8 @@ class RuleVersions(Versions[RuleSet]):
     def alone(self) -> Iterator[None]:
         require(self.actor, Action.ROUTING_MANAGE)
         with transaction.atomic():
-            with connection.cursor() as cursor:
-                # Readers are not held up.
-                cursor.execute("SELECT pg_advisory_xact_lock(hashtext('rule_sets'))")
+            # Readers are not held up.
+            rows("SELECT pg_advisory_xact_lock(hashtext('rule_sets'))")
             yield
 
     def new(self) -> RuleSet:
@@ -97,3 +103,31 @@ def _compared(version: int) -> RuleSet:
         told = f"Version {current.version}" if current else "No version"
         raise Conflict({"rebase": f"{told} is live now: compare the draft with it."})
     return current
+
+
+class CanaryWatch(Operator):
+    """The job that looks at canaries, as the audit names it."""
+
+    actor_label = "canary watch"
+
+
+WATCH = CanaryWatch()
+
+
+def ruleset_canary_watch() -> RuleSet | None:
+    """The canary that was ended; None when there was no reason to. Raises TooMuchToRead."""
+    canary = ruleset_on_trial()
+    if canary is None or not canary.stops_itself:
+        return None
+    report = canary_report(actor=WATCH)
+    if report is None or report.rule_set.id != canary.id:
+        return None
+    errors = report.comparison.findings[0]
+    if errors.verdict != CanaryVerdict.WORSE or errors.control is None or errors.trial is None:
+        return None
+    reason = f"errors {errors.trial:.2%} of {errors.counts[1]} against {errors.control:.2%}"
+    try:
+        return RuleVersions(WATCH).canary_stop(canary, reason=reason)
+    except Conflict:
+        # Someone ended it while the figures were read.
+        return None

@@ -3,7 +3,7 @@
 import structlog
 from celery import shared_task
 
-from controlplane.routing import services_canary
+from controlplane.routing import services
 from controlplane.telemetry.reading import TooMuchToRead
 
 log = structlog.get_logger(__name__)
@@ -13,7 +13,7 @@ log = structlog.get_logger(__name__)
 def ruleset_canary_watch() -> int:
     """Canaries ended."""
     try:
-        ended = services_canary.ruleset_canary_watch()
+        ended = services.ruleset_canary_watch()
     except TooMuchToRead:
         log.warning("canary_not_compared")
         return 0

@@ -15,11 +15,11 @@ from controlplane.kernel.receipt import read_receipt
 from controlplane.kernel.rules import DIRECT, PRIORITY_NORMAL, Facts
 from controlplane.telemetry.selectors_requests import id_floor
 from controlplane.telemetry.selectors_traffic import PAGE_ROWS_MAX, TrafficRow, traffic_page
-from controlplane.tenants.selectors_staff import KeyFacts, key_facts
+from controlplane.tenants.selectors import KeyFacts, key_facts
 
 ROWS_MAX = 20_000
 READ_S_MAX = 8.0
-EMBEDDING = "embedding"
+EMBEDDING = frozenset({"embedding", "rerank", "score"})
 UNKNOWN_KEY = KeyFacts(frozenset(), PRIORITY_NORMAL)
 
 
@@ -67,7 +67,7 @@ def _facts(row: TrafficRow, key: KeyFacts) -> Facts | None:
         return None
     return Facts(
         alias=alias,
-        task="embed" if row.operation == EMBEDDING else "generate",
+        task="embed" if row.operation in EMBEDDING else "generate",
         organization=row.organization.hex,
         project=row.project.hex,
         tags=key.tags,

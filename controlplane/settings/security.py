@@ -23,6 +23,11 @@ if needed("gateway", "web"):
     KEY_PEPPER = secret("SLUICE_KEY_PEPPER", "key-pepper").encode()
     # Reads /metrics and the autoscaling signals, and nothing else.
     METRICS_TOKEN = secret("SLUICE_METRICS_TOKEN", "metrics-token")
+    # The first wraps the keys of what projects keep; the others open what they once wrapped.
+    CONTENT_KEYS = (
+        secret("SLUICE_CONTENT_KEY", "content-key"),
+        *env.words("SLUICE_CONTENT_KEYS_BEFORE"),
+    )
     PLAYGROUND_TOKEN_KEY = secret("SLUICE_PLAYGROUND_TOKEN_KEY", "playground-token").encode()
 
 ALLOWED_HOSTS = list(env.words("SLUICE_ALLOWED_HOSTS", ("localhost", "127.0.0.1", "[::1]")))

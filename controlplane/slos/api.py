@@ -5,50 +5,40 @@ from uuid import UUID
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.core.api.schema import Whole, operation
+from controlplane.core.api.schema import CREATED, NO_CONTENT, Whole, operation
 from controlplane.core.api.views import ApiView
 from controlplane.slos import selectors, services, shapes
-from controlplane.slos.access import changing, seeing
+from controlplane.slos.checks import ObjectiveDraft
 from controlplane.slos.models import EVERYONE
 from controlplane.slos.openslo.documents import openslo_export, openslo_import
-
-CREATED, NO_CONTENT = 201, 204
+from controlplane.slos.services import changing, seeing
 
 
 class Objectives(ApiView):
-    """`GET | POST organizations/<id>/objectives`."""
-
     @operation(list_of=Whole(shapes.ObjectiveJson))
     def get(self, request: Request, organization_id: UUID) -> Response:
         """List objectives with attainment, error budget, burn rates and alerts."""
         found = selectors.objective_standings(actor=self.actor(), organization=organization_id)
         return self.listed(found, shapes.objective_json)
 
-    @operation(
-        body=shapes.ObjectiveBody,
-        answer=shapes.ObjectiveJson,
-        status=CREATED,
-        example=shapes.EXAMPLE,
-    )
+    @operation(body=ObjectiveDraft, answer={CREATED: shapes.ObjectiveJson}, example=shapes.EXAMPLE)
     def post(self, request: Request, organization_id: UUID) -> Response:
         """Create an objective; rules that can never fire are refused."""
         with changing(self.actor(), organization_id):
-            body = self.body(shapes.ObjectiveBody)
+            draft = self.body(ObjectiveDraft)
         made = services.objective_create(
-            actor=self.actor(), organization=organization_id, draft=body.draft()
+            actor=self.actor(), organization=organization_id, draft=draft
         )
         return Response(shapes.fresh_json(made), status=CREATED)
 
 
 class OneObjective(ApiView):
-    """`GET | PUT | DELETE organizations/<id>/objectives/<id>`."""
-
     @operation(answer=shapes.ObjectiveJson)
     def get(self, request: Request, organization_id: UUID, objective_id: UUID) -> Response:
         """Get the current state of an objective."""
         return self._told(organization_id, objective_id)
 
-    @operation(body=shapes.ObjectiveBody, answer=shapes.ObjectiveJson, example=shapes.EXAMPLE)
+    @operation(body=ObjectiveDraft, answer=shapes.ObjectiveJson, example=shapes.EXAMPLE)
     def put(self, request: Request, organization_id: UUID, objective_id: UUID) -> Response:
         """Change an objective; a new threshold or scope starts a new version with new counts."""
         actor = self.actor()
@@ -56,7 +46,7 @@ class OneObjective(ApiView):
             found = selectors.objective_get(
                 actor=actor, organization=organization_id, objective_id=objective_id
             )
-            draft = self.body(shapes.ObjectiveBody).draft()
+            draft = self.body(ObjectiveDraft)
         services.objective_update(actor=actor, objective=found, draft=draft)
         return self._told(organization_id, objective_id)
 
@@ -79,8 +69,6 @@ class OneObjective(ApiView):
 
 
 class Alerts(ApiView):
-    """`GET organizations/<id>/alerts`."""
-
     @operation(list_of=Whole(shapes.AlertJson))
     def get(self, request: Request, organization_id: UUID) -> Response:
         """List firing and recovered alerts, newest first."""
@@ -89,10 +77,6 @@ class Alerts(ApiView):
 
 
 class Channels(ApiView):
-    """`GET | POST organizations/<id>/channels`."""
-
-    step_up_methods = frozenset({"POST"})
-
     @operation(list_of=Whole(shapes.ChannelJson))
     def get(self, request: Request, organization_id: UUID) -> Response:
         """List notification channels."""
@@ -100,23 +84,18 @@ class Channels(ApiView):
             found = selectors.channel_list(actor=self.actor(), organization=organization_id)
         return self.listed(found, shapes.channel_json)
 
-    @operation(body=shapes.ChannelBody, answer=shapes.ChannelJson, status=CREATED)
+    @operation(body=shapes.ChannelBody, answer={CREATED: shapes.ChannelJson}, step_up=True)
     def post(self, request: Request, organization_id: UUID) -> Response:
         """Add a channel; returns the signing secret of a webhook once."""
         with changing(self.actor(), organization_id):
             body = self.body(shapes.ChannelBody)
         made = services.channel_add(
-            actor=self.actor(),
-            organization=organization_id,
-            kind=body.kind,
-            address=body.address,
+            actor=self.actor(), organization=organization_id, kind=body.kind, address=body.address
         )
         return Response(shapes.channel_json(made, secret=True), status=CREATED)
 
 
 class OneChannel(ApiView):
-    """`DELETE organizations/<id>/channels/<id>`."""
-
     @operation()
     def delete(self, request: Request, organization_id: UUID, channel_id: UUID) -> Response:
         """Remove a channel."""
@@ -127,8 +106,6 @@ class OneChannel(ApiView):
 
 
 class OpenSlo(ApiView):
-    """`GET | POST organizations/<id>/openslo`."""
-
     @operation(answer=shapes.OpenSloJson)
     def get(self, request: Request, organization_id: UUID) -> Response:
         """Export all objectives as OpenSLO v1, without loss."""
@@ -145,8 +122,6 @@ class OpenSlo(ApiView):
 
 
 class Stages(ApiView):
-    """`GET organizations/<id>/stages`: of the installation, for every member to see."""
-
     @operation(list_of=Whole(shapes.StageJson))
     def get(self, request: Request, organization_id: UUID) -> Response:
         """List the owners of the seven stages."""
@@ -156,8 +131,6 @@ class Stages(ApiView):
 
 
 class OneStage(ApiView):
-    """`PUT stages/<stage>`."""
-
     @operation(body=shapes.StageBody, answer=shapes.StageJson)
     def put(self, request: Request, stage: str) -> Response:
         """Set the owner of a stage. Staff only."""

@@ -1,27 +1,16 @@
 """What an objective may say: every complaint at its field. No database is asked."""
 
 import uuid
-from dataclasses import dataclass
+from typing import Annotated
 from urllib.parse import urlsplit
 
+import msgspec
 from django.core.exceptions import ValidationError
 
 from controlplane.core.mail import NOT_EMAIL, is_email
-from controlplane.kernel.objectives.burn import (
-    MILLION,
-    PERIODS_DAYS,
-    RULE_NAMES,
-    RULES,
-    Rule,
-    least_target_ppm,
-    unreachable,
-)
-from controlplane.kernel.objectives.counting import (
-    ALL_BUCKETS,
-    AVAILABILITY,
-    CACHE_HIT,
-    INDICATORS,
-)
+from controlplane.kernel.ids import kind
+from controlplane.kernel.objectives import burn
+from controlplane.kernel.objectives.counting import ALL_BUCKETS, AVAILABILITY, CACHE_HIT, INDICATORS
 from controlplane.kernel.rules import PRIORITIES, PRIORITY_HIGH
 from controlplane.slos.models import (
     ADDRESS_CHARS_MAX,
@@ -36,14 +25,15 @@ THRESHOLD_US_MAX = 3_600_000_000
 ABSENT_MIN_MAX = 360
 VERSION_MAX = 2**31 - 1
 PROMPT_BUCKETS = 6
-PERCENT_PPM = MILLION / 100
+PERCENT_PPM = burn.MILLION / 100
 
 
-@dataclass(frozen=True)
-class ObjectiveDraft:
-    """What an objective is to be; fields as those of `models.Objective`.
+class ObjectiveDraft(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A promise. `threshold` is in microseconds, of `cache_hit` in millionths, as is the target.
 
-    Without `rules` it gets all that can fire at its target, without `runbook` its indicator's.
+    Without `rules` it has every burn-rate rule that can fire at its target, without `runbook` its
+    indicator's. The last three act while a page-worthy alert fires; only the installation's
+    objectives may have them.
     """
 
     name: str
@@ -54,7 +44,7 @@ class ObjectiveDraft:
     period_days: int = 30
     route: str = ""
     model: str = ""
-    project: uuid.UUID | None = None
+    project: Annotated[uuid.UUID, kind("proj")] | None = None
     prompt_bucket: int = ALL_BUCKETS
     rules: tuple[str, ...] | None = None
     absent_after_min: int = 60
@@ -92,18 +82,14 @@ def draft_check(organization: uuid.UUID, draft: ObjectiveDraft) -> None:
     wrong = Complaints()
     wrong.unless(_line(draft.name, NAME_CHARS_MAX), "name", _line_told(NAME_CHARS_MAX))
     wrong.unless(draft.indicator in INDICATORS, "indicator", f"One of {', '.join(INDICATORS)}.")
-    wrong.unless(
-        0 < draft.target_ppm < MILLION, "target_ppm", "Above 0 and below 1,000,000 (100 %)."
-    )
-    wrong.unless(draft.period_days in PERIODS_DAYS, "period_days", "28 or 30 days.")
+    told = "Above 0 and below 1,000,000 (100 %)."
+    wrong.unless(0 < draft.target_ppm < burn.MILLION, "target_ppm", told)
+    wrong.unless(draft.period_days in burn.PERIODS_DAYS, "period_days", "28 or 30 days.")
     _check_threshold(draft, wrong)
     _check_scope(organization, draft, wrong)
     owner_check(draft.team, draft.email, draft.runbook or runbook_of(draft.indicator), wrong)
-    wrong.unless(
-        0 <= draft.absent_after_min <= ABSENT_MIN_MAX,
-        "absent_after_min",
-        f"0 (never) to {ABSENT_MIN_MAX} minutes.",
-    )
+    told = f"0 (never) to {ABSENT_MIN_MAX} minutes."
+    wrong.unless(0 <= draft.absent_after_min <= ABSENT_MIN_MAX, "absent_after_min", told)
     _check_acts(organization, draft, wrong)
     wrong.raise_any()
     _check_rules(draft, wrong)
@@ -112,14 +98,16 @@ def draft_check(organization: uuid.UUID, draft: ObjectiveDraft) -> None:
 
 def rules_of(draft: ObjectiveDraft) -> list[str]:
     if draft.rules is not None:
-        return [name for name in RULE_NAMES if name in draft.rules]
+        return [name for name in burn.RULE_NAMES if name in draft.rules]
     return [
-        rule.name for rule in RULES if not unreachable(rule, draft.target_ppm, draft.period_days)
+        rule.name
+        for rule in burn.RULES
+        if not burn.unreachable(rule, draft.target_ppm, draft.period_days)
     ]
 
 
-def chosen_rules(objective: Objective) -> list[Rule]:
-    return [rule for rule in RULES if rule.name in objective.rules]
+def chosen_rules(objective: Objective) -> list[burn.Rule]:
+    return [rule for rule in burn.RULES if rule.name in objective.rules]
 
 
 def owner_check(team: str, email: str, runbook: str, wrong: Complaints) -> None:
@@ -147,7 +135,7 @@ def _check_threshold(draft: ObjectiveDraft, wrong: Complaints) -> None:
         wrong.unless(draft.threshold == 0, "threshold", "Must be 0: availability has no threshold.")
     elif draft.indicator == CACHE_HIT:
         told = "Must be the share of a prompt that should be cached, 1 to 1,000,000 millionths."
-        wrong.unless(1 <= draft.threshold <= MILLION, "threshold", told)
+        wrong.unless(1 <= draft.threshold <= burn.MILLION, "threshold", told)
     else:
         told = f"1 to {THRESHOLD_US_MAX:,} microseconds."
         wrong.unless(1 <= draft.threshold <= THRESHOLD_US_MAX, "threshold", told)
@@ -156,11 +144,8 @@ def _check_threshold(draft: ObjectiveDraft, wrong: Complaints) -> None:
 def _check_scope(organization: uuid.UUID, draft: ObjectiveDraft, wrong: Complaints) -> None:
     for field, text in (("route", draft.route), ("model", draft.model)):
         wrong.unless(not text or _line(text, SCOPE_CHARS_MAX), field, _line_told(SCOPE_CHARS_MAX))
-    wrong.unless(
-        ALL_BUCKETS <= draft.prompt_bucket < PROMPT_BUCKETS,
-        "prompt_bucket",
-        f"-1 (all) to {PROMPT_BUCKETS - 1}.",
-    )
+    told = f"-1 (all) to {PROMPT_BUCKETS - 1}."
+    wrong.unless(ALL_BUCKETS <= draft.prompt_bucket < PROMPT_BUCKETS, "prompt_bucket", told)
     told = "An objective of the installation covers all projects."
     wrong.unless(draft.project is None or organization != EVERYONE, "project", told)
 
@@ -168,30 +153,25 @@ def _check_scope(organization: uuid.UUID, draft: ObjectiveDraft, wrong: Complain
 def _check_acts(organization: uuid.UUID, draft: ObjectiveDraft, wrong: Complaints) -> None:
     told = "Only an objective of the installation can act on requests of all tenants."
     wrong.unless(organization == EVERYONE or not draft.acts, "actions", told)
-    sheds = [priority for priority in PRIORITIES if priority != PRIORITY_HIGH]
-    wrong.unless(
-        draft.shed_priority is None or draft.shed_priority in sheds,
-        "shed_priority",
-        "Must be 0 (low) or 1 (normal): high priority is never shed.",
-    )
-    wrong.unless(
-        draft.shift_version is None or 1 <= draft.shift_version <= VERSION_MAX,
-        "shift_version",
-        f"Must be a version of the rules, 1 to {VERSION_MAX:,}.",
-    )
+    sheds = {None, *PRIORITIES} - {PRIORITY_HIGH}
+    told = "Must be 0 (low) or 1 (normal): high priority is never shed."
+    wrong.unless(draft.shed_priority in sheds, "shed_priority", told)
+    known = draft.shift_version is None or 1 <= draft.shift_version <= VERSION_MAX
+    told = f"Must be a version of the rules, 1 to {VERSION_MAX:,}."
+    wrong.unless(known, "shift_version", told)
 
 
 def _check_rules(draft: ObjectiveDraft, wrong: Complaints) -> None:
     """Refuse a rule that could never fire, and say from which target on it can."""
-    unknown = sorted(set(draft.rules or ()) - set(RULE_NAMES))
-    wrong.unless(not unknown, "rules", f"One of {', '.join(RULE_NAMES)}.")
-    ceiling = MILLION / (MILLION - draft.target_ppm)
-    for rule in RULES:
+    unknown = sorted(set(draft.rules or ()) - set(burn.RULE_NAMES))
+    wrong.unless(not unknown, "rules", f"One of {', '.join(burn.RULE_NAMES)}.")
+    ceiling = burn.MILLION / (burn.MILLION - draft.target_ppm)
+    for rule in burn.RULES:
         if draft.rules is None or rule.name not in draft.rules:
             continue
-        least = least_target_ppm(rule, draft.period_days)
+        least = burn.least_target_ppm(rule, draft.period_days)
         wrong.unless(
-            not unreachable(rule, draft.target_ppm, draft.period_days),
+            not burn.unreachable(rule, draft.target_ppm, draft.period_days),
             "rules",
             f"{rule.name} can never fire: at {draft.target_ppm / PERCENT_PPM:g} % nothing burns"
             f" faster than {ceiling:.4g}, and it needs more than"

@@ -11,25 +11,21 @@ from typing import NamedTuple
 
 import structlog
 from django.core.exceptions import ValidationError
-from django.db import DatabaseError, connection, transaction
+from django.db import DatabaseError, transaction
 from django.utils import timezone
 
 from controlplane.core.audit.entries import Operator, audit_record
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import organization_scope
+from controlplane.core.queries import rows, value
 from controlplane.kernel.ids import public_id
 from controlplane.kernel.objectives.burn import ABSENT, DAY_MIN, PAGE, TICKET, firing
 from controlplane.routing.models import RuleSet
 from controlplane.routing.selectors import ruleset_in_force, ruleset_on_trial
 from controlplane.routing.services import RuleVersions
+from controlplane.slos import shedding
 from controlplane.slos.channels.messages import messages_queue
 from controlplane.slos.checks import chosen_rules
 from controlplane.slos.models import EVERYONE, Alert
-from controlplane.slos.shedding import (
-    shed_step,
-    shed_words,
-    sheds_release_of_ended,
-    stays_shed_words,
-)
 from controlplane.slos.standings import FIRING, RECOVERED, ObjectiveStatus, standings
 
 log = structlog.get_logger(__name__)
@@ -57,7 +53,7 @@ def objectives_evaluate(now: datetime | None = None) -> int:
     """Begin and end alerts; returns how many changed. Another run in progress does it instead."""
     moment = now or timezone.now()
     changed = 0
-    for organization in _organizations():
+    for (organization,) in rows("SELECT slo_organizations()"):
         try:
             changed += _evaluate(organization, moment)
         except (DatabaseError, ValidationError):
@@ -98,12 +94,6 @@ def _absent(standing: ObjectiveStatus, now: datetime) -> bool:
     return already or bool(standing.window(DAY_MIN).total)
 
 
-def _organizations() -> list[uuid.UUID]:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT slo_organizations()")
-        return [row[0] for row in cursor.fetchall()]
-
-
 def _evaluate(organization: uuid.UUID, now: datetime) -> int:
     with organization_scope([organization]):
         if not _alone(organization):
@@ -114,23 +104,20 @@ def _evaluate(organization: uuid.UUID, now: datetime) -> int:
             wanted = dangers(standing, now)
             changed += _compare(standing, wanted, now)
             paging = any(danger.severity == PAGE for danger in wanted)
-            shed_step(standing, WATCH, paging=paging, now=now)
+            shedding.shed_step(standing, WATCH, paging=paging, now=now)
         living = {standing.objective.id for standing in found}
         # Of objectives that have ended.
         for alert in Alert.objects.filter(organization=organization, state=FIRING):
             if alert.objective_id not in living:
                 _recover(alert, now)
                 changed += 1
-        sheds_release_of_ended(WATCH, living, now)
+        shedding.sheds_release_of_ended(WATCH, living, now)
     return changed
 
 
 def _alone(organization: uuid.UUID) -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT pg_try_advisory_xact_lock(hashtext('slos'), hashtext(%s))", [str(organization)]
-        )
-        return bool(cursor.fetchone()[0])
+    lock = "SELECT pg_try_advisory_xact_lock(hashtext('slos'), hashtext(%s))"
+    return bool(value(lock, [str(organization)]))
 
 
 def _compare(standing: ObjectiveStatus, wanted: Sequence[Danger], now: datetime) -> int:
@@ -171,7 +158,7 @@ def _recover(alert: Alert, now: datetime) -> None:
     alert.state, alert.recovered_at = RECOVERED, now
     priority = alert.objective.shed_priority
     if alert.severity == PAGE and priority is not None and alert.objective.enabled:
-        alert.acts = [*alert.acts, stays_shed_words(priority)]
+        alert.acts = [*alert.acts, shedding.stays_shed_words(priority)]
     alert.save(update_fields=["state", "recovered_at", "acts"])
     _audit(alert, "slo_alert.recover")
     messages_queue(alert, RECOVERED, now)
@@ -181,7 +168,7 @@ def _act(standing: ObjectiveStatus) -> list[str]:
     """What the objective does by itself as a page begins, in words; a new shed tells of itself."""
     objective, shed, done = standing.objective, standing.shed, []
     if objective.shed_priority is not None and shed is not None and shed.released_at is None:
-        done.append(shed_words(objective.shed_priority))
+        done.append(shedding.shed_words(objective.shed_priority))
     if objective.stop_canary:
         done.append(_stop_canary(objective.name))
     if objective.shift_version is not None:
@@ -206,7 +193,8 @@ def _shift(version: int) -> str:
     target = RuleSet.objects.filter(version=version).first()
     if target is None:
         return f"rules {version} do not exist"
-    if present is not None and version in (present.version, _origin(present)):
+    origin = present and present.copy_of
+    if version in [each.version for each in (present, origin) if each]:
         return f"rules {version} were already live"
     try:
         with transaction.atomic():
@@ -214,10 +202,6 @@ def _shift(version: int) -> str:
     except ValidationError as error:
         return f"rules {version} were not published: {'; '.join(error.messages)}"
     return f"rules {version} were published as {made.version}; they stay live"
-
-
-def _origin(rule_set: RuleSet) -> int | None:
-    return rule_set.copy_of.version if rule_set.copy_of else None
 
 
 def _audit(alert: Alert, action: str) -> None:

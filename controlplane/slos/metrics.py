@@ -14,7 +14,6 @@ SEVERITIES = ("page", "ticket", "absent")
 
 
 def write_slos(page: Exposition) -> None:
-    """Read objectives and owners from the database."""
     found = objective_standings(actor=OPERATOR, organization=EVERYONE)[:OBJECTIVES_MAX]
     _write_standings(page, found)
     _write_firing(page, found)

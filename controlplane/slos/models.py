@@ -7,6 +7,7 @@ import uuid
 from datetime import datetime
 
 from django.db import models
+from django.db.models import CheckConstraint, Index, Q, UniqueConstraint
 
 from controlplane.core.models import BaseModel
 from controlplane.kernel.objectives.burn import PERIODS_DAYS, RULE_NAMES
@@ -56,31 +57,28 @@ class Objective(BaseModel):
     class Meta:
         db_table = "slo_objectives"
         constraints = [
-            models.UniqueConstraint(
+            UniqueConstraint(
                 fields=["organization", "name"],
-                condition=models.Q(ended_at=None),
+                condition=Q(ended_at=None),
                 name="objective_name_once",
             ),
-            models.CheckConstraint(
-                condition=models.Q(target_ppm__gt=0, target_ppm__lt=1_000_000),
+            CheckConstraint(
+                condition=Q(target_ppm__gt=0, target_ppm__lt=1_000_000),
                 name="objective_target_bounds",
             ),
-            models.CheckConstraint(
-                condition=models.Q(period_days__in=PERIODS_DAYS), name="objective_period_known"
+            CheckConstraint(
+                condition=Q(period_days__in=PERIODS_DAYS), name="objective_period_known"
             ),
-            models.CheckConstraint(
-                condition=models.Q(shed_priority=None) | models.Q(shed_priority__in=PRIORITIES),
+            CheckConstraint(
+                condition=Q(shed_priority=None) | Q(shed_priority__in=PRIORITIES),
                 name="objective_shed_known",
             ),
-            models.CheckConstraint(
-                condition=models.Q(organization=EVERYONE)
-                | models.Q(shed_priority=None, stop_canary=False, shift_version=None),
+            CheckConstraint(
+                condition=Q(organization=EVERYONE)
+                | Q(shed_priority=None, stop_canary=False, shift_version=None),
                 name="objective_acts_for_everyone",
             ),
         ]
-
-    def __str__(self) -> str:
-        return self.name
 
 
 class Change(BaseModel):
@@ -93,9 +91,6 @@ class Change(BaseModel):
 
     class Meta:
         db_table = "slo_changes"
-
-    def __str__(self) -> str:
-        return self.text
 
 
 class Alert(BaseModel):
@@ -117,18 +112,15 @@ class Alert(BaseModel):
     class Meta:
         db_table = "slo_alerts"
         constraints = [
-            models.UniqueConstraint(
+            UniqueConstraint(
                 fields=["objective", "severity"],
-                condition=models.Q(state="firing"),
+                condition=Q(state="firing"),
                 name="alert_fires_once",
             ),
-            models.CheckConstraint(
-                condition=models.Q(state__in=["firing", "recovered"]), name="alert_state_known"
+            CheckConstraint(
+                condition=Q(state__in=["firing", "recovered"]), name="alert_state_known"
             ),
         ]
-
-    def __str__(self) -> str:
-        return f"{self.severity} {self.rule} {self.state}"
 
 
 class Shed(BaseModel):
@@ -145,16 +137,11 @@ class Shed(BaseModel):
     class Meta:
         db_table = "slo_holds"
         constraints = [
-            models.UniqueConstraint(
-                fields=["objective"],
-                condition=models.Q(released_at=None),
-                name="objective_holds_once",
-            ),
+            UniqueConstraint(
+                fields=["objective"], condition=Q(released_at=None), name="objective_holds_once"
+            )
         ]
-        indexes = [models.Index(fields=["objective", "-since"], name="hold_newest_first")]
-
-    def __str__(self) -> str:
-        return f"since {self.since}"
+        indexes = [Index(fields=["objective", "-since"], name="hold_newest_first")]
 
     @property
     def least_until(self) -> datetime:
@@ -177,15 +164,11 @@ class Channel(BaseModel):
     class Meta:
         db_table = "slo_channels"
         constraints = [
-            models.UniqueConstraint(fields=["organization", "kind", "digest"], name="channel_once"),
-            models.CheckConstraint(
-                condition=models.Q(kind__in=["webhook", "slack", "email"]),
-                name="channel_kind_known",
+            UniqueConstraint(fields=["organization", "kind", "digest"], name="channel_once"),
+            CheckConstraint(
+                condition=Q(kind__in=["webhook", "slack", "email"]), name="channel_kind_known"
             ),
         ]
-
-    def __str__(self) -> str:
-        return self.kind
 
 
 class Delivery(BaseModel):
@@ -211,23 +194,14 @@ class Delivery(BaseModel):
     class Meta:
         db_table = "slo_deliveries"
         constraints = [
-            models.UniqueConstraint(
-                fields=["alert", "event", "channel"], name="delivery_once_by_channel"
-            ),
-            models.UniqueConstraint(
+            UniqueConstraint(fields=["alert", "event", "channel"], name="delivery_once_by_channel"),
+            UniqueConstraint(
                 fields=["alert", "event", "address"],
-                condition=models.Q(channel=None),
+                condition=Q(channel=None),
                 name="delivery_once_to_owner",
             ),
         ]
-        indexes = [
-            models.Index(
-                fields=["due_at"], condition=models.Q(sent_at=None), name="delivery_due_first"
-            ),
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.event} by {self.kind}"
+        indexes = [Index(fields=["due_at"], condition=Q(sent_at=None), name="delivery_due_first")]
 
 
 class StageOwner(BaseModel):
@@ -241,9 +215,6 @@ class StageOwner(BaseModel):
 
     class Meta:
         db_table = "slo_stage_owners"
-
-    def __str__(self) -> str:
-        return self.stage
 
 
 class Counted(models.Model):

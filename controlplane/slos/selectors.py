@@ -1,10 +1,10 @@
 """Reads of objectives: how they stand, when their budget went, who was told, who owns a stage."""
 
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
+from uuid import UUID
 
 from django.db.models import Sum
 from django.db.models.functions import TruncMonth
@@ -15,7 +15,6 @@ from controlplane.core.permissions import Action
 from controlplane.kernel.objectives.burn import Count, remaining
 from controlplane.kernel.spans import STAGES
 from controlplane.routing.selectors import ruleset_list
-from controlplane.slos.access import seeing
 from controlplane.slos.models import (
     EVERYONE,
     Alert,
@@ -26,6 +25,7 @@ from controlplane.slos.models import (
     StageOwner,
 )
 from controlplane.slos.runbooks import runbook_of
+from controlplane.slos.services import seeing
 from controlplane.slos.standings import STEP_DAY, STEP_HOUR, ObjectiveStatus, floor, standings
 from controlplane.tenants.access import allows
 
@@ -73,21 +73,19 @@ class BurnDown:
     months: list[ObjectiveMonth]
 
 
-def objective_standings(*, actor: Actor, organization: uuid.UUID) -> list[ObjectiveStatus]:
+def objective_standings(*, actor: Actor, organization: UUID) -> list[ObjectiveStatus]:
     """How each objective of an organization, or of the installation, stands now."""
     with seeing(actor, organization):
         return standings([organization], timezone.now())
 
 
-def objective_get(*, actor: Actor, organization: uuid.UUID, objective_id: uuid.UUID) -> Objective:
+def objective_get(*, actor: Actor, organization: UUID, objective_id: UUID) -> Objective:
     """A living objective; raises DoesNotExist."""
     with seeing(actor, organization):
         return Objective.objects.get(id=objective_id, organization=organization, ended_at=None)
 
 
-def objective_standing(
-    *, actor: Actor, organization: uuid.UUID, objective_id: uuid.UUID
-) -> ObjectiveStatus:
+def objective_standing(*, actor: Actor, organization: UUID, objective_id: UUID) -> ObjectiveStatus:
     """How one objective stands; raises DoesNotExist."""
     for standing in objective_standings(actor=actor, organization=organization):
         if standing.objective.id == objective_id:
@@ -95,7 +93,7 @@ def objective_standing(
     raise Objective.DoesNotExist
 
 
-def burn_down(*, actor: Actor, organization: uuid.UUID, objective_id: uuid.UUID) -> BurnDown:
+def burn_down(*, actor: Actor, organization: UUID, objective_id: UUID) -> BurnDown:
     """When an objective's budget of this period went, hour by hour."""
     standing = objective_standing(actor=actor, organization=organization, objective_id=objective_id)
     objective = standing.objective
@@ -119,7 +117,7 @@ def burn_down(*, actor: Actor, organization: uuid.UUID, objective_id: uuid.UUID)
     return BurnDown(standing, opens, hours, sorted(marks), shown, months)
 
 
-def alert_list(*, actor: Actor, organization: uuid.UUID) -> list[Alert]:
+def alert_list(*, actor: Actor, organization: UUID) -> list[Alert]:
     """The newest alerts, newest first, with what was sent about each."""
     with seeing(actor, organization):
         rows = Alert.objects.filter(organization=organization).select_related("objective")
@@ -127,7 +125,7 @@ def alert_list(*, actor: Actor, organization: uuid.UUID) -> list[Alert]:
         return list(found)
 
 
-def channel_list(*, actor: Actor, organization: uuid.UUID) -> list[Channel]:
+def channel_list(*, actor: Actor, organization: UUID) -> list[Channel]:
     with seeing(actor, organization):
         return list(Channel.objects.filter(organization=organization).order_by("created_at"))
 
@@ -142,7 +140,7 @@ def stage_owners() -> dict[str, StageOwner]:
     }
 
 
-def stage_alerts(*, actor: Actor, organizations: Sequence[uuid.UUID]) -> dict[str, list[Alert]]:
+def stage_alerts(*, actor: Actor, organizations: Sequence[UUID]) -> dict[str, list[Alert]]:
     """Alerts that fire on objectives of a stage, as far as the caller may see them."""
     found: dict[str, list[Alert]] = {}
     for organization in organizations:

@@ -1,22 +1,25 @@
-"""Changes of objectives and of who learns of them, each audited and marked on the burn-down."""
+"""Changes of objectives and of who learns of them, each audited and marked on the burn-down;
+members see and change their organization's, staff the installation's.
+"""
 
 import uuid
-from dataclasses import asdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import msgspec
 from django.core.exceptions import ObjectDoesNotExist, ValidationError
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from controlplane.core.audit.entries import Actor, Facts, audit_record
 from controlplane.core.mail import NOT_EMAIL, is_email
-from controlplane.core.permissions import Action
+from controlplane.core.permissions import Action, organization_scope
 from controlplane.kernel.ids import public_id
+from controlplane.kernel.objectives.burn import MILLION
+from controlplane.kernel.objectives.counting import CACHE_HIT
 from controlplane.kernel.spans import STAGES
-from controlplane.slos.access import changing
-from controlplane.slos.changes import change_words
-from controlplane.slos.channels.addresses import EMAIL, address_kept
-from controlplane.slos.channels.delivery import address_check
+from controlplane.slos.channels.delivery import EMAIL, address_check, address_kept
 from controlplane.slos.checks import Complaints, ObjectiveDraft, draft_check, owner_check, rules_of
 from controlplane.slos.models import (
     ADDRESS_CHARS_MAX,
@@ -30,6 +33,58 @@ from controlplane.slos.runbooks import runbook_of
 from controlplane.tenants.access import require
 from controlplane.tenants.models import Project
 
+PERCENT_PPM = MILLION / 100
+US_PER_MS = 1_000
+_NAMES = {
+    "target_ppm": "target",
+    "period_days": "days",
+    "absent_after_min": "minutes without data",
+    "prompt_bucket": "prompt length",
+    "shed_priority": "shed priority",
+    "shift_version": "rules to shift to",
+}
+
+
+@contextmanager
+def seeing(actor: Actor, organization: uuid.UUID) -> Iterator[None]:
+    """The organization's scope, for who may look."""
+    _require(actor, Action.SLO_VIEW, organization)
+    with organization_scope([organization]):
+        yield
+
+
+@contextmanager
+def changing(actor: Actor, organization: uuid.UUID) -> Iterator[None]:
+    """The organization's scope, for who may change its objectives."""
+    _require(actor, Action.SLO_MANAGE, organization)
+    with organization_scope([organization]):
+        yield
+
+
+def _require(actor: Actor, action: Action, organization: uuid.UUID) -> None:
+    if organization == EVERYONE:
+        require(actor, Action.SLO_INSTALLATION)
+    else:
+        require(actor, action, organization)
+
+
+def change_words(objective: Objective, name: str, before: object, after: object) -> str:
+    """`target 99 % to 99.5 %`: the field, and both values in the units of the pages."""
+    values = (_said(objective, name, value) for value in (before, after))
+    return f"{_NAMES.get(name, name)} {' to '.join(values)}"
+
+
+def _said(objective: Objective, name: str, value: object) -> str:
+    if isinstance(value, list):
+        return "+".join(value) or "none"
+    if isinstance(value, int) and name == "target_ppm":
+        return f"{value / PERCENT_PPM:g} %"
+    if isinstance(value, int) and name == "threshold":
+        cached = objective.indicator == CACHE_HIT
+        return f"{value / PERCENT_PPM:g} %" if cached else f"{value / US_PER_MS:g} ms"
+    return "none" if value in (None, "") else str(value)
+
+
 OBJECTIVES_MAX = 50
 CHANNELS_MAX = 10
 # A change of one of these makes other requests count, or count otherwise: a new version.
@@ -38,7 +93,6 @@ STAGE_NAMES = tuple(name for name, _, _ in STAGES)
 
 
 def objective_create(*, actor: Actor, organization: uuid.UUID, draft: ObjectiveDraft) -> Objective:
-    """A new objective; gateways count for it within two seconds."""
     with changing(actor, organization):
         draft_check(organization, draft)
         _check_project(organization, draft)
@@ -99,13 +153,7 @@ def channel_add(*, actor: Actor, organization: uuid.UUID, kind: str, address: st
                 made.save(force_insert=True)
         except IntegrityError as error:
             raise ValidationError({"address": "This channel already exists."}) from error
-        audit_record(
-            actor,
-            "slo_channel.add",
-            subject=made,
-            organization_id=_tenant(organization),
-            detail={"kind": kind},
-        )
+        _audit_channel(actor, "slo_channel.add", made)
     return made
 
 
@@ -113,13 +161,7 @@ def channel_remove(*, actor: Actor, organization: uuid.UUID, channel_id: uuid.UU
     """No more messages there; those that wait are dropped."""
     with changing(actor, organization):
         found = Channel.objects.get(id=channel_id, organization=organization)
-        audit_record(
-            actor,
-            "slo_channel.remove",
-            subject=found,
-            organization_id=_tenant(organization),
-            detail={"kind": found.kind},
-        )
+        _audit_channel(actor, "slo_channel.remove", found)
         found.delete()
 
 
@@ -154,7 +196,7 @@ def _living(objective_id: uuid.UUID) -> Objective:
 
 
 def _take(objective: Objective, draft: ObjectiveDraft) -> None:
-    for name, value in asdict(draft).items():
+    for name, value in msgspec.structs.asdict(draft).items():
         setattr(objective, name, value)
     objective.rules = rules_of(draft)
     objective.runbook = draft.runbook or runbook_of(draft.indicator)
@@ -192,7 +234,7 @@ def _mark(objective: Objective, text: str) -> None:
 
 
 def _facts(objective: Objective) -> Facts:
-    names = ObjectiveDraft.__dataclass_fields__
+    names = ObjectiveDraft.__struct_fields__
     return {name: _fact(getattr(objective, name)) for name in names}
 
 
@@ -202,6 +244,11 @@ def _fact(value: Any) -> str | int | bool | list[str] | None:
 
 def _tenant(organization: uuid.UUID) -> uuid.UUID | None:
     return None if organization == EVERYONE else organization
+
+
+def _audit_channel(actor: Actor, action: str, channel: Channel) -> None:
+    tenant, detail = _tenant(channel.organization), {"kind": channel.kind}
+    audit_record(actor, action, subject=channel, organization_id=tenant, detail={**detail})
 
 
 def _audit(

@@ -1,17 +1,14 @@
 """The forms of what the API says of objectives and of who owns stages."""
 
-import uuid
 from datetime import datetime
-from typing import Annotated, TypedDict
+from typing import TypedDict
 
 import msgspec
 
 from controlplane.core.answers import answer_of
-from controlplane.kernel.ids import AlertId, ChannelId, ObjectiveId, ProjectId, kind
+from controlplane.kernel.ids import AlertId, ChannelId, ObjectiveId, ProjectId
 from controlplane.kernel.objectives.burn import Count
-from controlplane.kernel.objectives.counting import ALL_BUCKETS
 from controlplane.slos.channels.delivery import signing_secret
-from controlplane.slos.checks import ObjectiveDraft
 from controlplane.slos.models import Alert, Channel, Objective, Shed, StageOwner
 from controlplane.slos.runbooks import runbook_path
 from controlplane.slos.standings import SHOWN_MIN, ObjectiveStatus
@@ -24,39 +21,6 @@ EXAMPLE = {
     "team": "platform",
     "email": "platform@example.org",
 }
-
-
-class ObjectiveBody(msgspec.Struct, forbid_unknown_fields=True):
-    """A promise. `threshold` is in microseconds, of `cache_hit` in millionths, as is the target.
-
-    Without `rules` it has every burn-rate rule that can fire at its target. The last three act
-    while a page-worthy alert fires; only the installation's objectives may have them.
-    """
-
-    name: str
-    indicator: str
-    target_ppm: int
-    team: str
-    threshold: int = 0
-    period_days: int = 30
-    route: str = ""
-    model: str = ""
-    project: Annotated[uuid.UUID, kind("proj")] | None = None
-    prompt_bucket: int = ALL_BUCKETS
-    rules: list[str] | None = None
-    absent_after_min: int = 60
-    email: str = ""
-    runbook: str = ""
-    enabled: bool = True
-    shed_priority: int | None = None
-    stop_canary: bool = False
-    shift_version: int | None = None
-
-    def draft(self) -> ObjectiveDraft:
-        fields = msgspec.structs.asdict(self)
-        return ObjectiveDraft(
-            **{**fields, "rules": None if self.rules is None else tuple(self.rules)}
-        )
 
 
 class ChannelBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -214,7 +178,6 @@ def alert_json(alert: Alert) -> AlertJson:
 
 
 def channel_json(channel: Channel, *, secret: bool = False) -> ChannelJson:
-    """A channel; its secret only for who may change it."""
     signs = secret and channel.kind == "webhook"
     return answer_of(
         ChannelJson,

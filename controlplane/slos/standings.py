@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from django.db import connection
 from django.utils import timezone
 
+from controlplane.core.queries import rows
 from controlplane.kernel.objectives.burn import (
     ABSENT,
     MILLION,
@@ -129,12 +129,12 @@ class ObjectiveStatus:
 
 def standings(organizations: Sequence[uuid.UUID], now: datetime) -> list[ObjectiveStatus]:
     """How the living objectives of these stand, by name; needs their scope."""
-    rows = Objective.objects.filter(organization__in=organizations, ended_at=None)
+    living = Objective.objects.filter(organization__in=organizations, ended_at=None)
     counted = _counted(organizations, now)
     firing: dict[uuid.UUID, list[Alert]] = {}
     for alert in Alert.objects.filter(organization__in=organizations, state=FIRING):
         firing.setdefault(alert.objective_id, []).append(alert)
-    newest = Shed.objects.filter(objective__in=rows).order_by("objective_id", "-since", "-id")
+    newest = Shed.objects.filter(objective__in=living).order_by("objective_id", "-since", "-id")
     sheds = {one.objective_id: one for one in newest.distinct("objective_id")}
     return [
         ObjectiveStatus(
@@ -143,7 +143,7 @@ def standings(organizations: Sequence[uuid.UUID], now: datetime) -> list[Objecti
             alerts=tuple(firing.get(objective.id, ())),
             shed=sheds.get(objective.id),
         )
-        for objective in rows.order_by("organization", "name")
+        for objective in living.order_by("organization", "name")
     ]
 
 
@@ -158,9 +158,7 @@ def _counted(
         "fives": floor(end - FIVES_BACK, STEP_HOUR),
         "organizations": list(organizations),
     }
-    with connection.cursor() as cursor:
-        cursor.execute(_SQL, values)
-        return {row[0]: _read(row) for row in cursor.fetchall()}
+    return {row[0]: _read(row) for row in rows(_SQL, values)}
 
 
 def _read(row: Sequence[Any]) -> tuple[dict[int, Count], Count, datetime | None]:

@@ -18,23 +18,9 @@ def objectives_evaluate() -> int:
     return changed
 
 
-@shared_task(name="slos.messages_send")
-def messages_send() -> int:
-    return messages.messages_send()
-
-
-@shared_task(name="slos.counts_roll_up")
-def counts_roll_up() -> int:
-    """Sums written."""
-    return upkeep.counts_roll_up()
-
-
-@shared_task(name="slos.counts_forget")
-def counts_forget() -> int:
-    """Old counts dropped."""
-    return upkeep.counts_forget()
-
-
+messages_send = shared_task(name="slos.messages_send")(messages.messages_send)
+counts_roll_up = shared_task(name="slos.counts_roll_up")(upkeep.counts_roll_up)
+counts_forget = shared_task(name="slos.counts_forget")(upkeep.counts_forget)
 EVERY_S = {
     "slos.objectives_evaluate": 30.0,
     "slos.messages_send": 10.0,

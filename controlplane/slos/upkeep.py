@@ -2,12 +2,11 @@
 
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
 
-from django.db import connection
 from django.utils import timezone
 
-from controlplane.core.jobs.bites import drop_in_bites
+from controlplane.core.jobs.each import drop_in_bites
+from controlplane.core.queries import value
 from controlplane.slos.standings import STEP_DAY, STEP_FIVE, STEP_HOUR, STEP_MIN
 
 # Gateways may write a minute late, after an outage of the database.
@@ -25,7 +24,7 @@ def counts_roll_up(now: datetime | None = None) -> int:
     moment = now or timezone.now()
     # A step that holds a late minute began up to its width before it.
     return sum(
-        _number(
+        value(
             "SELECT slo_roll_up(%s, %s, %s, %s)",
             [source, step, moment, REOPEN + timedelta(seconds=source)],
         )
@@ -38,18 +37,10 @@ def counts_forget(now: datetime | None = None) -> int:
     moment, longer = now or timezone.now(), dict(STEPS)
 
     def bite(step: int, days: int, rows_max: int) -> int:
-        return _number(
-            "SELECT slo_forget(%s, %s, %s, %s)",
-            [step, longer.get(step, 0), moment - timedelta(days=days), rows_max],
-        )
+        values = [step, longer.get(step, 0), moment - timedelta(days=days), rows_max]
+        return int(value("SELECT slo_forget(%s, %s, %s, %s)", values))
 
     return sum(
         drop_in_bites(partial(bite, step, days), rows_max=ROWS_DELETED_MAX, bites_max=BITES_MAX)
         for step, days in KEPT_DAYS.items()
     )
-
-
-def _number(statement: str, values: list[Any]) -> int:
-    with connection.cursor() as cursor:
-        cursor.execute(statement, values)
-        return int(cursor.fetchone()[0] or 0)

@@ -23,11 +23,9 @@ class Exposition:
         return Family(self, name)
 
     def one(self, name: str, kind: Kind, text: str, value: float) -> None:
-        """A family of one sample without labels."""
         self.family(name, kind, text).add({}, value)
 
     def put(self, line: str) -> None:
-        """Write the line of one sample."""
         self._lines.append(line)
         self.series += 1
 

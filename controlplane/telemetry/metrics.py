@@ -5,7 +5,6 @@ from controlplane.telemetry.rollups import rollups_behind
 
 
 def write_telemetry(page: Exposition) -> None:
-    """Read how far roll-ups are behind from the database."""
     behind = rollups_behind()
     for name, text, value in (
         (

@@ -35,6 +35,7 @@ class RequestRecord(models.Model):
     safety = models.TextField()
     spans = models.BinaryField()
     receipt = models.BinaryField()
+    end_user = models.TextField(default="")
 
     class Meta:
         """Daily partitions by id; kept 30 days."""
@@ -74,18 +75,8 @@ class HistogramMinute(Series):
     """One writer's histogram of one minute; merge all writers' to read it."""
 
     pk = models.CompositePrimaryKey(
-        "organization",
-        "project",
-        "measure",
-        "dimension",
-        "minute",
-        "model",
-        "route",
-        "pool",
-        "region",
-        "prompt_bucket",
-        "status_class",
-        "writer",
+        *("organization", "project", "measure", "dimension", "minute", "model", "route", "pool"),
+        *("region", "prompt_bucket", "status_class", "writer"),
     )
     minute = models.DateTimeField()
     writer = models.UUIDField()
@@ -101,18 +92,8 @@ class HistogramRollup(Series):
     """All writers merged, over `step_s` seconds from `at`."""
 
     pk = models.CompositePrimaryKey(
-        "organization",
-        "project",
-        "measure",
-        "dimension",
-        "step_s",
-        "at",
-        "model",
-        "route",
-        "pool",
-        "region",
-        "prompt_bucket",
-        "status_class",
+        *("organization", "project", "measure", "dimension", "step_s", "at", "model", "route"),
+        *("pool", "region", "prompt_bucket", "status_class"),
     )
     step_s = models.IntegerField()
     at = models.DateTimeField()

@@ -8,7 +8,7 @@ from django.db import OperationalError, connection
 from psycopg.errors import QueryCanceled
 from rest_framework.exceptions import APIException
 
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import organization_scope
 
 # One long snapshot keeps dead versions of the hot budget rows alive, so no page reads for long.
 READ_MS_MAX = 4_000

@@ -169,7 +169,6 @@ def _last(tier: Tier) -> datetime | None:
 
 
 def _next(tier: Tier, since: datetime) -> datetime | None:
-    """The first window of its source from a moment on."""
     return _moment("SELECT telemetry_rollup_next(%s, %s)", [tier.source_s, since])
 
 

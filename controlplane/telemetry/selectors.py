@@ -12,25 +12,20 @@ from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from typing import Any
 
-from django.db.models import BigIntegerField, Max, QuerySet, Sum
-from django.db.models.functions import Cast, Extract
+from django.db.models import BigIntegerField, F, Max, QuerySet, Sum
+from django.db.models.functions import Abs, Cast, Extract
 
 from controlplane.kernel.histogram import Histogram
 from controlplane.kernel.measures import KNOWN
+from controlplane.telemetry import tiers
 from controlplane.telemetry.models import (
+    Exemplar,
     HistogramMinute,
     HistogramRollup,
     UsageMinute,
     UsageRollup,
 )
 from controlplane.telemetry.reading import bounded_read
-from controlplane.telemetry.tiers import (
-    MINUTE_S,
-    TierRange,
-    parts_by_step,
-    parts_merged,
-    step_floor,
-)
 
 EVERYONE = uuid.UUID(int=0)
 # The dimension of series that have none but their model.
@@ -126,7 +121,7 @@ def series_read(query: SeriesQuery) -> dict[datetime, Point]:
     """Points by the start of their step, only where something was recorded."""
     points: dict[datetime, Point] = {}
     with bounded_read([query.organization]):
-        for part in parts_by_step(query.start, query.end, query.step_s):
+        for part in tiers.parts_by_step(query.start, query.end, query.step_s):
             floor = cache(partial(_step_of, step_s=query.step_s))
             for second, measure, organization, data in _histograms(query, part):
                 point = _point(points, floor(second))
@@ -134,9 +129,9 @@ def series_read(query: SeriesQuery) -> dict[datetime, Point]:
                 if measure not in series:
                     series[measure] = Histogram()
                 series[measure].add_bytes(data)
-            column = "minute" if part.step_s == MINUTE_S else "at"
+            column = "minute" if part.step_s == tiers.MINUTE_S else "at"
             for at, usage in _usage_by(query, part, column):
-                _point(points, step_floor(at, query.step_s)).usage.add(usage)
+                _point(points, tiers.step_floor(at, query.step_s)).usage.add(usage)
     return points
 
 
@@ -147,7 +142,7 @@ def series_whole(query: SeriesQuery) -> dict[str, Histogram]:
     """
     found: dict[str, Histogram] = {}
     with bounded_read([]):
-        for part in parts_merged(query.start, query.end, query.step_s):
+        for part in tiers.parts_merged(query.start, query.end, query.step_s):
             for _, measure, _, data in _histograms(query, part):
                 if measure not in found:
                     found[measure] = Histogram()
@@ -176,7 +171,7 @@ def series_by(query: SeriesQuery, dimension: str) -> dict[str, dict[str, Histogr
         wanted["model__gt"] = ""
     found: dict[str, dict[str, Histogram]] = {}
     with bounded_read([]):
-        for part in parts_merged(query.start, query.end, query.step_s):
+        for part in tiers.parts_merged(query.start, query.end, query.step_s):
             rows = _rows(part, wanted).values_list(dimension, "measure", "data")
             for value, measure, data in rows:
                 group = found.setdefault(str(value), {})
@@ -196,7 +191,7 @@ def cache_by(query: SeriesQuery, dimension: str) -> dict[str, UsageSum]:
         raise ValueError(f"dimension: {dimension} is not one of {known}")
     found: dict[str, UsageSum] = {}
     with bounded_read([query.organization]):
-        for part in parts_merged(query.start, query.end, query.step_s):
+        for part in tiers.parts_merged(query.start, query.end, query.step_s):
             for value, usage in _usage_by(query, part, dimension):
                 found.setdefault(str(value), UsageSum()).add(usage)
     return found
@@ -225,8 +220,8 @@ def _step_of(second: int, *, step_s: int) -> datetime:
     return datetime.fromtimestamp(second // step_s * step_s, UTC)
 
 
-def _histograms(query: SeriesQuery, part: TierRange) -> Iterator[HistogramRow]:
-    at = "minute" if part.step_s == MINUTE_S else "at"
+def _histograms(query: SeriesQuery, part: tiers.TierRange) -> Iterator[HistogramRow]:
+    at = "minute" if part.step_s == tiers.MINUTE_S else "at"
     for organization, project, measures in (
         (EVERYONE, EVERYONE, (*query.everyone, *query.gauges)),
         (query.organization, query.project or EVERYONE, query.own),
@@ -245,17 +240,19 @@ def _histograms(query: SeriesQuery, part: TierRange) -> Iterator[HistogramRow]:
         yield from rows.values_list("second", "measure", "organization", "data")
 
 
-def _rows(part: TierRange, wanted: dict[str, Any]) -> QuerySet[Any]:
-    if part.step_s == MINUTE_S:
+def _rows(part: tiers.TierRange, wanted: dict[str, Any]) -> QuerySet[Any]:
+    if part.step_s == tiers.MINUTE_S:
         return HistogramMinute.objects.filter(minute__gte=part.start, minute__lt=part.end, **wanted)
     return HistogramRollup.objects.filter(
         step_s=part.step_s, at__gte=part.start, at__lt=part.end, **wanted
     )
 
 
-def _usage_by(query: SeriesQuery, part: TierRange, column: str) -> Iterator[tuple[Any, UsageSum]]:
+def _usage_by(
+    query: SeriesQuery, part: tiers.TierRange, column: str
+) -> Iterator[tuple[Any, UsageSum]]:
     rows: QuerySet[Any]
-    if part.step_s == MINUTE_S:
+    if part.step_s == tiers.MINUTE_S:
         rows = UsageMinute.objects.filter(minute__gte=part.start, minute__lt=part.end)
     else:
         rows = UsageRollup.objects.filter(step_s=part.step_s, at__gte=part.start, at__lt=part.end)
@@ -263,3 +260,24 @@ def _usage_by(query: SeriesQuery, part: TierRange, column: str) -> Iterator[tupl
     for value, *figures in rows.values_list(column).annotate(*map(Sum, FIGURES)):
         # PostgreSQL sums bigint to numeric.
         yield value, UsageSum(*map(int, figures))
+
+
+READ_MS_MAX = 1_000
+
+
+def exemplar(query: SeriesQuery, measure: str, value_us: float) -> uuid.UUID | None:
+    """A request of the query's organization, time, model and project that took about so long.
+
+    `measure` is total, ttft or a stage. The nearest octave counts first, then the nearest value;
+    None where no request is known. Raises TooMuchToRead.
+    """
+    value = round(value_us)
+    rows = Exemplar.objects.filter(
+        measure=measure,
+        at__gte=tiers.step_floor(query.start, tiers.ROLLUP_S),
+        at__lt=query.end,
+        **query.narrowed_usage,
+    )
+    near = (Abs(F("octave") - value.bit_length()), Abs(F("value_us") - value), "-at")
+    with bounded_read([query.organization], READ_MS_MAX):
+        return rows.order_by(*near).values_list("request", flat=True).first()

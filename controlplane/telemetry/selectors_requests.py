@@ -1,22 +1,33 @@
-"""Recorded requests as pages read them: a page of a filtered list, its volume, one request.
+"""Recorded requests as pages read them: a page of a filtered list, its volume, what it is made of
+by outcome, ending, rule, pool and node, and one request.
 
 All reads are cut by request id, which is time, so that only the days asked for are touched. Rows
-are as their tenant sees them; `nodes` names nodes, too, for those who may view the fleet.
+are as their tenant sees them: the pool by name, its nodes only by numbers, since names of nodes and
+their loads, which other tenants' traffic makes, are the operator's alone. Of the nodes that were
+weighed a tenant learns how many there were, how much of its own prompt each had cached, and which
+was chosen. `nodes` names nodes, too, for those who may view the fleet.
 """
 
-import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal
+from operator import attrgetter
+from typing import Any, Literal, NamedTuple
+from uuid import UUID
 
-from django.db.models import Count, DateTimeField, DurationField, F, Func, Q, QuerySet, Value
+import msgspec
+from django.db.models import Count, DateTimeField, DurationField, F, Func, Q, QuerySet, Sum, Value
 
-from controlplane.kernel.receipt import Receipt, read_receipt
+from controlplane.kernel.receipt import (
+    NodeAttempt,
+    Receipt,
+    WeighedNode,
+    read_receipt,
+    write_receipt,
+)
 from controlplane.kernel.statuses import CLIENT_LEFT, FAILED_FROM
 from controlplane.telemetry.models import RequestRecord
-from controlplane.telemetry.reading import bounded_read
-from controlplane.telemetry.tenant_view import hide_nodes
+from controlplane.telemetry.reading import TooMuchToRead, bounded_read
 
 PAGE_ROWS = 50
 # What one reading of a whole list takes at once, and what all of them together may.
@@ -28,6 +39,9 @@ SERVER_FAILED_FROM = 500
 # Stored names of the answers' endings; a request that never got so far has none.
 FINISHES = ("stop", "length", "tool_calls", "content_filter")
 Ranked = Literal["total_us", "ttft_us", "cost_nano"]
+TALLY_MS_MAX = 1_000
+GROUPS_MAX = 5_000
+DIMENSIONS = ("status", "error_code", "finish", "route", "pool", "region", "model")
 
 
 @dataclass(frozen=True)
@@ -37,12 +51,12 @@ class RequestFilter:
     The least and the most of a figure are both in it.
     """
 
-    organization: uuid.UUID
+    organization: UUID
     start: datetime
     end: datetime
     model: str = ""
-    project: uuid.UUID | None = None
-    key: uuid.UUID | None = None
+    project: UUID | None = None
+    key: UUID | None = None
     status: str = ""
     finish: str = ""
     stream: bool | None = None
@@ -50,6 +64,7 @@ class RequestFilter:
     region: str = ""
     route: str = ""
     error_code: str = ""
+    end_user: str = ""
     total_us_min: int = 0
     total_us_max: int | None = None
     ttft_us_min: int = 0
@@ -76,13 +91,13 @@ class Volume:
     gone: int
 
 
-def id_floor(moment: datetime) -> uuid.UUID:
+def id_floor(moment: datetime) -> UUID:
     """The least request id of a moment; there are none from before 1970."""
-    return uuid.UUID(int=max(0, int(moment.timestamp() * 1_000)) << 80)
+    return UUID(int=max(0, int(moment.timestamp() * 1_000)) << 80)
 
 
 def request_page(
-    wanted: RequestFilter, *, before: uuid.UUID | None = None, after: uuid.UUID | None = None
+    wanted: RequestFilter, *, before: UUID | None = None, after: UUID | None = None
 ) -> RequestPage:
     """A page by key: the rows next below `before`, or next above `after`."""
     with bounded_read([wanted.organization]):
@@ -124,11 +139,9 @@ def request_list(wanted: RequestFilter, *, nodes: bool = False) -> tuple[list[Re
     return rows[:LIST_ROWS_MAX], True
 
 
-def request_receipts(
-    organization: uuid.UUID, requests: Sequence[uuid.UUID]
-) -> dict[uuid.UUID, Receipt]:
+def request_receipts(organization: UUID, requests: Sequence[UUID]) -> dict[UUID, Receipt]:
     """Receipts of requests, which lists leave out; some at a time, each in a short transaction."""
-    found: dict[uuid.UUID, Receipt] = {}
+    found: dict[UUID, Receipt] = {}
     for first in range(0, len(requests), LIST_PAGE_ROWS):
         some = requests[first : first + LIST_PAGE_ROWS]
         with bounded_read([organization]):
@@ -163,7 +176,7 @@ def request_volume(wanted: RequestFilter, step_s: int) -> list[Volume]:
 
 
 def request_get(
-    organizations: Iterable[uuid.UUID], request_id: uuid.UUID, *, nodes: bool = False
+    organizations: Iterable[UUID], request_id: UUID, *, nodes: bool = False
 ) -> RequestRecord:
     """One request of these organizations; raises DoesNotExist for all others."""
     with bounded_read(organizations):
@@ -171,9 +184,7 @@ def request_get(
     return record if nodes else hide_nodes(record)
 
 
-def request_neighbours(
-    wanted: RequestFilter, request_id: uuid.UUID
-) -> tuple[uuid.UUID | None, uuid.UUID | None]:
+def request_neighbours(wanted: RequestFilter, request_id: UUID) -> tuple[UUID | None, UUID | None]:
     """Ids of the next newer and the next older request within the filter."""
     with bounded_read([wanted.organization]):
         ids = request_rows(wanted).values_list("request", flat=True)
@@ -199,7 +210,7 @@ def request_rows(wanted: RequestFilter) -> QuerySet[RequestRecord]:
         rows = rows.filter(project=wanted.project)
     if wanted.key is not None:
         rows = rows.filter(key=wanted.key)
-    for name in ("finish", "pool", "region", "route", "error_code"):
+    for name in ("finish", "pool", "region", "route", "error_code", "end_user"):
         if value := getattr(wanted, name):
             rows = rows.filter(**{name: value})
     if wanted.stream is not None:
@@ -225,3 +236,133 @@ def _by_status(rows: QuerySet[RequestRecord], status: str) -> QuerySet[RequestRe
     if status.isdecimal():
         return rows.filter(status=int(status))
     return rows
+
+
+SAMPLE_ROWS_MAX = 500
+
+
+class Sampled(NamedTuple):
+    """One request that read a prompt."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    spans: bytes
+    receipt: bytes
+
+
+def request_sample(wanted: RequestFilter) -> list[Sampled]:
+    """The newest requests that match and read a prompt; raises TooMuchToRead."""
+    with bounded_read([wanted.organization]):
+        rows = request_rows(wanted).filter(prompt_tokens__gt=0).order_by("-request")
+        return [
+            Sampled(prompt, cached, bytes(spans), bytes(receipt))
+            for prompt, cached, spans, receipt in rows.values_list(*Sampled._fields)[
+                :SAMPLE_ROWS_MAX
+            ]
+        ]
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Requests with the same value of some dimensions, and what they cost together."""
+
+    value: tuple[Any, ...]
+    requests: int
+    nano: int
+
+
+@dataclass(frozen=True)
+class TallyGroup:
+    """Requests that are alike in every dimension; `node` is empty where nodes are not told."""
+
+    status: int
+    error_code: str
+    finish: str
+    route: str
+    pool: str
+    region: str
+    model: str
+    requests: int
+    nano: int
+    node: str = ""
+
+
+def request_groups(wanted: RequestFilter, *, nodes: bool = False) -> list[TallyGroup]:
+    """The list in groups; raises TooMuchToRead rather than holding a page up.
+
+    By node, too, with `nodes`: for those who may view the fleet.
+    """
+    dimensions = (*DIMENSIONS, "node") if nodes else DIMENSIONS
+    with bounded_read([wanted.organization], TALLY_MS_MAX):
+        rows = (
+            request_rows(wanted)
+            .order_by()
+            .values(*dimensions)
+            .annotate(requests=Count("request"), nano=Sum("cost_nano"))
+        )
+        found = list(rows[: GROUPS_MAX + 1])
+    if len(found) > GROUPS_MAX:
+        raise TooMuchToRead
+    return [TallyGroup(**{**row, "nano": int(row["nano"])}) for row in found]
+
+
+def tally(groups: Iterable[TallyGroup], *names: str) -> list[Tally]:
+    """Sums by some dimensions, the most requests first."""
+    value = attrgetter(*names)
+    sums: dict[tuple[Any, ...], list[int]] = {}
+    for group in groups:
+        key = value(group) if len(names) > 1 else (value(group),)
+        pair = sums.setdefault(key, [0, 0])
+        pair[0] += group.requests
+        pair[1] += group.nano
+    found = [Tally(key, requests, nano) for key, (requests, nano) in sums.items()]
+    return sorted(found, key=lambda one: (-one.requests, str(one.value)))
+
+
+def hide_nodes(record: RequestRecord) -> RequestRecord:
+    """The same row, unsaved, without its node; lists leave the receipt out, and so does this."""
+    record.node = ""
+    if "receipt" not in record.get_deferred_fields():
+        receipt = tenant_receipt(read_receipt(bytes(record.receipt)))
+        record.receipt = write_receipt(receipt)
+    return record
+
+
+def tenant_receipt(receipt: Receipt) -> Receipt:
+    """A receipt with numbers for nodes, cheapest first."""
+    weighed, tried = receipt.candidates, receipt.attempts
+    chosen = [receipt.node] if receipt.node else []
+    names = [*(each.node for each in weighed), *chosen, *(each.node for each in tried)]
+    labels = {name: f"Node {number}" for number, name in enumerate(dict.fromkeys(names), 1)}
+    return msgspec.structs.replace(
+        receipt,
+        node=labels.get(receipt.node, ""),
+        why=_why(receipt, labels) if receipt.node else "",
+        candidates=tuple(
+            WeighedNode(
+                node=labels[each.node], cached_tokens=each.cached_tokens, prefill_ms=each.prefill_ms
+            )
+            for each in weighed
+        ),
+        attempts=tuple(NodeAttempt(labels[each.node]) for each in tried),
+    )
+
+
+def _why(receipt: Receipt, labels: dict[str, str]) -> str:
+    """The gateway's sentence without costs: they tell what others had under way there."""
+    weighed = receipt.candidates
+    chosen = next((each for each in weighed if each.node == receipt.node), None)
+    if chosen is None or len(weighed) == 1:
+        return "One node had room."
+    name = labels[receipt.node]
+    if receipt.index == "ring":
+        return f"No node's cache is known, so the beginning of the prompt chose {name}."
+    most = max(weighed, key=lambda each: each.cached_tokens)
+    if most.cached_tokens == 0:
+        return f"No node had this prompt cached, and {name} had the lowest expected cost."
+    had = f"{name} had {chosen.cached_tokens:,} prompt tokens cached"
+    if receipt.index == "stale":
+        had += " (as far as is known: the events of some nodes are late)"
+    if chosen.cached_tokens == most.cached_tokens:
+        return f"{had} and the lowest expected cost."
+    return f"{had}; {labels[most.node]} had {most.cached_tokens:,}, but was too busy."

@@ -1,20 +1,24 @@
-"""Usage of all tenants together, for whoever runs the installation."""
+"""Usage of all tenants together, of pools, and what single keys touched."""
 
-import uuid
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
+from uuid import UUID
 
-from django.db.models import QuerySet, Sum
+from django.db.models import Count, F, Max, Min, QuerySet, Sum
 
-from controlplane.telemetry.models import UsageMinute, UsageRollup
+from controlplane.kernel.histogram import Histogram
+from controlplane.telemetry.models import HistogramRollup, RequestRecord, UsageMinute, UsageRollup
 from controlplane.telemetry.reading import bounded_read
-from controlplane.telemetry.selectors import FIGURES, SeriesQuery, UsageSum
-from controlplane.telemetry.tiers import HOUR_S, MINUTE_S, TierRange, parts_merged
+from controlplane.telemetry.selectors import EVERYONE, FIGURES, WHOLE, SeriesQuery, UsageSum
+from controlplane.telemetry.selectors_requests import FAILED, id_floor
+from controlplane.telemetry.tiers import DAY_S, HOUR_S, MINUTE_S, TierRange, parts_merged
 
 
 def usage_by_model(
-    organizations: Iterable[uuid.UUID], *, start: datetime, end: datetime
+    organizations: Iterable[UUID], *, start: datetime, end: datetime
 ) -> dict[str, UsageSum]:
     """Sums of [start, end) of these organizations; raises TooMuchToRead."""
     wanted = list(organizations)
@@ -27,14 +31,14 @@ def usage_by_model(
 
 
 def usage_by_pool(
-    organizations: Iterable[uuid.UUID], *, start: datetime, end: datetime
-) -> dict[tuple[uuid.UUID, str], dict[str, UsageSum]]:
+    organizations: Iterable[UUID], *, start: datetime, end: datetime
+) -> dict[tuple[UUID, str], dict[str, UsageSum]]:
     """Sums of [start, end) by organization and model, in each pool that served; requests that no
     pool served are left out. Raises TooMuchToRead.
     """
     ids = list(organizations)
     wanted = {"organization__in": ids, "pool__gt": ""}
-    found: dict[tuple[uuid.UUID, str], dict[str, UsageSum]] = {}
+    found: dict[tuple[UUID, str], dict[str, UsageSum]] = {}
     with bounded_read(ids):
         for part in parts_merged(start, end, HOUR_S):
             for group, usage in _sums(part, wanted, "organization", "model", "pool"):
@@ -44,9 +48,7 @@ def usage_by_pool(
     return found
 
 
-def cache_by_organization(
-    query: SeriesQuery, organizations: Iterable[uuid.UUID]
-) -> dict[str, UsageSum]:
+def cache_by_organization(query: SeriesQuery, organizations: Iterable[UUID]) -> dict[str, UsageSum]:
     """The same of `query`'s range, model and project by each of these organizations.
 
     Ids come as text with hyphens. `query.organization` is not looked at: who asks has the right to
@@ -75,3 +77,89 @@ def _sums(
     for row in grouped.annotate(*map(Sum, FIGURES)):
         # PostgreSQL sums bigint to numeric.
         yield row[: len(columns)], UsageSum(*map(int, row[len(columns) :]))
+
+
+PREFILL, DECODE = "prefill", "decode"
+READ_MS_MAX = 3_000
+
+
+class PoolWork(NamedTuple):
+    """Microseconds that requests spent in each phase; those of a batch count for each of it."""
+
+    prefill_us: int = 0
+    decode_us: int = 0
+
+
+def model_work(*, start: datetime, end: datetime) -> dict[str, PoolWork]:
+    """By model, of [start, end): from daily series, or from hourly ones before a day has passed.
+
+    Raises TooMuchToRead.
+    """
+    found: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    with bounded_read([], READ_MS_MAX):
+        for step_s in (DAY_S, HOUR_S):
+            rows = HistogramRollup.objects.filter(
+                step_s=step_s,
+                at__gte=start,
+                at__lt=end,
+                organization=EVERYONE,
+                project=EVERYONE,
+                dimension=WHOLE,
+                measure__in=(PREFILL, DECODE),
+            ).exclude(model="")
+            for model, measure, data in rows.values_list("model", "measure", "data").iterator():
+                found[model][measure] += Histogram.from_bytes(data).total
+            if found:
+                break
+    return {model: PoolWork(sums[PREFILL], sums[DECODE]) for model, sums in found.items()}
+
+
+KEY_READ_MS_MAX = 2_000
+
+
+@dataclass(frozen=True)
+class KeyTouch:
+    """Requests of one model; `failed` of them were answered with an error."""
+
+    model: str
+    requests: int
+    failed: int
+    prompt_tokens: int
+    output_tokens: int
+    first: datetime
+    last: datetime
+
+
+def key_touches(*, organization: UUID, keys: Iterable[UUID], since: datetime) -> list[KeyTouch]:
+    """By model, most used first; raises TooMuchToRead rather than holding a page up."""
+    with bounded_read([organization], KEY_READ_MS_MAX):
+        rows = (
+            RequestRecord.objects.filter(
+                organization=organization, key__in=list(keys), request__gte=id_floor(since)
+            )
+            .order_by()
+            .values("model")
+            .annotate(
+                requests=Count("request"),
+                failed=Count("request", filter=FAILED),
+                prompt_tokens=Sum("prompt_tokens"),
+                output_tokens=Sum("output_tokens"),
+                first=Min("started_at"),
+                last=Max("started_at"),
+            )
+            .order_by(F("requests").desc(), "model")
+        )
+        return [KeyTouch(**row) for row in rows]
+
+
+def key_last_begun(*, organization: UUID, key: UUID, after: datetime) -> datetime | None:
+    """When the last request that a gateway took of this key after a moment began; None for none.
+
+    A request with a key that is refused as such is recorded nowhere.
+    """
+    with bounded_read([organization], KEY_READ_MS_MAX):
+        rows = RequestRecord.objects.filter(
+            organization=organization, key=key, request__gte=id_floor(after), started_at__gt=after
+        )
+        last: datetime | None = rows.order_by().aggregate(last=Max("started_at"))["last"]
+        return last

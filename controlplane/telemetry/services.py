@@ -5,7 +5,7 @@ from typing import Any
 
 from django.db import connection
 
-from controlplane.core.jobs.bites import drop_in_bites
+from controlplane.core.jobs.each import drop_in_bites
 from controlplane.telemetry.rollups import MINUTE_DAYS, TIERS
 
 DAYS_AHEAD = 7

@@ -1,6 +1,8 @@
 """Whether an actor may do something: memberships held against the matrix; denies by default."""
 
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from django.conf import settings
@@ -12,9 +14,15 @@ from controlplane.core.api.refusals import KeptAbsence
 from controlplane.core.api.stepup import SecondFactorRequired
 from controlplane.core.audit.entries import Actor, Operator, audit_record
 from controlplane.core.counts import counts
-from controlplane.core.permissions import PLATFORM_ACTIONS, Action, Role, role_allows
+from controlplane.core.permissions import (
+    PLATFORM_ACTIONS,
+    Action,
+    Role,
+    organization_scope,
+    person_scope,
+    role_allows,
+)
 from controlplane.core.rights import right_note
-from controlplane.core.scope import person_scope
 from controlplane.tenants.models import AdminKey, Organization, SecondFactor, User
 
 ATTEMPTS_WINDOW_S = 60
@@ -67,6 +75,14 @@ def require(actor: Actor, action: Action, organization_id: uuid.UUID | None = No
         _attempt_note(actor, action, organization_id, error)
         raise
     right_note(actor, action, organization_id)
+
+
+@contextmanager
+def permitted(actor: Actor, action: Action, organization_id: uuid.UUID) -> Iterator[None]:
+    """The organization's scope, for who may do this there; raises as `require` does."""
+    require(actor, action, organization_id)
+    with organization_scope([organization_id]):
+        yield
 
 
 def sees_shared_figures(actor: Actor) -> bool:

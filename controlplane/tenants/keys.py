@@ -1,5 +1,8 @@
-"""Making, rotating and revoking API keys; each with its audit row."""
+"""Making, rotating and revoking API keys, each with its audit row; what a key may be used for,
+checked, and whether it is within what another may.
+"""
 
+import re
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -11,30 +14,153 @@ from django.utils import timezone
 
 from controlplane.core.answers import moment_text
 from controlplane.core.audit.entries import Actor, Facts, audit_record
-from controlplane.core.errors.conflict import Conflict
+from controlplane.core.errors.body import Conflict
 from controlplane.core.jobs.once import once
-from controlplane.core.permissions import Action
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import Action, organization_scope
 from controlplane.kernel.ids import public_id
+from controlplane.kernel.keys import scopes
 from controlplane.kernel.keys.format import digest, new_credential, redacted
-from controlplane.kernel.rules import PRIORITY_NORMAL
+from controlplane.kernel.rules import PRIORITIES, PRIORITY_NORMAL
 from controlplane.tenants.access import require
-from controlplane.tenants.key_terms import (
-    EVERY_MODEL,
-    KeyTerms,
-    clean_terms,
-    require_within,
-    terms_of,
+from controlplane.tenants.models import (
+    NETWORKS_MAX,
+    ONE_KEY_OF_A_FORM,
+    TAG_CHARS_MAX,
+    TAGS_MAX,
+    ApiKey,
+    Project,
+    User,
 )
-from controlplane.tenants.models import ONE_KEY_OF_A_FORM, ApiKey, Project, User
 from controlplane.tenants.room import key_room
-from controlplane.tenants.services import REASON_CHARS_MAX, clean_name
+from controlplane.tenants.services import REASON_CHARS_MAX, clean_models, clean_name
 
+_TAG = re.compile(rf"[a-z0-9][a-z0-9._-]{{0,{TAG_CHARS_MAX - 1}}}")
 KEY_LIFETIME_DAYS_DEFAULT = 90
 KEY_LIFETIME_DAYS_MAX = 3_650
 A_DAY_S = 24 * 60 * 60
 OVERLAP_S_DEFAULT = A_DAY_S
 OVERLAP_S_MAX = 7 * A_DAY_S
+
+
+@dataclass(frozen=True)
+class KeyTerms:
+    """What a key may ask for, from where, and how its requests are routed and queued.
+
+    None as `models` or `endpoints` allows every one, no `networks` callers from anywhere. A
+    `read_only` key may use only what runs no model. A `priority` above normal takes the right to
+    set limits. Nothing of it may be wider than the key `within` which it is made, where one is.
+    """
+
+    models: Iterable[str] | None = None
+    endpoints: Iterable[str] | None = None
+    read_only: bool = False
+    networks: Iterable[str] = ()
+    tags: Iterable[str] = ()
+    priority: int = PRIORITY_NORMAL
+    within: ApiKey | None = None
+
+
+EVERY_MODEL = KeyTerms()
+
+
+def clean_terms(terms: KeyTerms) -> KeyTerms:
+    """The same in the form that is stored; raises ValidationError naming the field."""
+    return KeyTerms(
+        models=clean_models(terms.models),
+        endpoints=clean_endpoints(terms.endpoints),
+        read_only=terms.read_only,
+        networks=clean_networks(terms.networks),
+        tags=clean_tags(terms.tags),
+        priority=_clean_priority(terms.priority),
+        within=terms.within,
+    )
+
+
+def terms_of(key: ApiKey) -> KeyTerms:
+    return KeyTerms(
+        models=key.allowed_models,
+        endpoints=key.allowed_endpoints,
+        read_only=key.read_only,
+        networks=key.networks,
+        tags=key.tags,
+        priority=key.priority,
+    )
+
+
+def require_within(terms: KeyTerms, bounds: KeyTerms) -> None:
+    """Raises ValidationError naming what `terms` would allow and `bounds` does not.
+
+    Both are clean. Tags are names that rules look for and may lead anywhere, so a narrower key has
+    those of the wider one and no other.
+    """
+    wider = {
+        "models": not _subset(terms.models, bounds.models),
+        "endpoints": not _subset(endpoints_of(terms), endpoints_of(bounds)),
+        "networks": not _networks_within(list(terms.networks), list(bounds.networks)),
+        "tags": set(terms.tags) != set(bounds.tags),
+        "priority": terms.priority > bounds.priority,
+    }
+    message = "Must not allow more than the key that it is created from."
+    if any(wider.values()):
+        raise ValidationError({name: message for name, is_so in wider.items() if is_so})
+
+
+def endpoints_of(terms: KeyTerms) -> frozenset[str]:
+    """What a key with these terms may really use."""
+    named = frozenset(scopes.ENDPOINTS if terms.endpoints is None else terms.endpoints)
+    return named & frozenset(scopes.READ_ENDPOINTS) if terms.read_only else named
+
+
+def clean_endpoints(endpoints: Iterable[str] | None) -> list[str] | None:
+    """In the order of the kernel's list, without repeats; raises ValidationError."""
+    if endpoints is None:
+        return None
+    wanted = set(endpoints)
+    if not wanted or not wanted <= set(scopes.ENDPOINTS):
+        raise ValidationError(
+            {"endpoints": f"Must be some of {', '.join(scopes.ENDPOINTS)}, or empty."}
+        )
+    return [name for name in scopes.ENDPOINTS if name in wanted]
+
+
+def clean_networks(networks: Iterable[str]) -> list[str]:
+    """In their usual spelling, without repeats; raises ValidationError with what is wrong."""
+    try:
+        wanted = list(dict.fromkeys(str(scopes.parse_network(text)) for text in networks))
+    except ValueError as error:
+        raise ValidationError({"networks": f"{error}."}) from error
+    if len(wanted) > NETWORKS_MAX:
+        raise ValidationError({"networks": f"At most {NETWORKS_MAX} networks."})
+    return wanted
+
+
+def clean_tags(tags: Iterable[str]) -> list[str]:
+    """Names that routing rules may ask for, without repeats; raises ValidationError."""
+    wanted = sorted(set(tags))
+    if len(wanted) > TAGS_MAX:
+        raise ValidationError({"tags": f"At most {TAGS_MAX} tags."})
+    if any(_TAG.fullmatch(tag) is None for tag in wanted):
+        message = f"Each tag has up to {TAG_CHARS_MAX} of a-z, 0-9, '.', '_' and '-'."
+        raise ValidationError({"tags": message})
+    return wanted
+
+
+def _clean_priority(priority: int) -> int:
+    if priority not in PRIORITIES:
+        raise ValidationError({"priority": f"Must be one of {', '.join(map(str, PRIORITIES))}."})
+    return priority
+
+
+def _subset(inner: Iterable[str] | None, outer: Iterable[str] | None) -> bool:
+    if outer is None:
+        return True
+    return inner is not None and set(inner) <= set(outer)
+
+
+def _networks_within(inner: list[str], outer: list[str]) -> bool:
+    if not outer:
+        return True
+    return bool(inner) and all(scopes.network_covered(one, outer) for one in inner)
 
 
 @dataclass(frozen=True)
@@ -62,23 +188,21 @@ def apikey_create(
     require(actor, Action.KEY_CREATE, project.organization_id)
     if terms.priority > PRIORITY_NORMAL:
         require(actor, Action.LIMIT_SET, project.organization_id)
-    terms, expires_at = clean_terms(terms), _expiry(lifetime_days)
+    terms = clean_terms(terms)
+    expires_at = key_expiry(lifetime_days, KEY_LIFETIME_DAYS_MAX)
     if terms.within is not None:
         _require_narrower(project, terms, expires_at, terms.within)
     key, secret = _new_key(project, clean_name(label, field_name="label"), terms, expires_at)
     key.created_by = actor if isinstance(actor, User) else None
-    key.ends_by = None if terms.within is None else _end_of(terms.within)
+    if terms.within is not None:
+        # However often it is rotated.
+        key.ends_by = _earlier(terms.within.expires_at, terms.within.ends_by)
     key.form = form
     with once(ONE_KEY_OF_A_FORM), organization_scope([project.organization_id]):
         key_room(project)
         key.save(force_insert=True)
-        audit_record(
-            actor,
-            "apikey.create",
-            subject=key,
-            organization_id=project.organization_id,
-            detail=_facts(key) | {"within": terms.within.redacted if terms.within else None},
-        )
+        facts = _facts(key) | {"within": terms.within.redacted if terms.within else None}
+        audit_record(actor, "apikey.create", subject=key, detail=facts)
     return CreatedKey(key, secret)
 
 
@@ -112,14 +236,8 @@ def apikey_rotate(*, actor: Actor, key: ApiKey, overlap_s: int = OVERLAP_S_DEFAU
         new.save(force_insert=True)
         old.expires_at = ends_at if old.expires_at is None else min(ends_at, old.expires_at)
         old.save(update_fields=["expires_at"])
-        audit_record(
-            actor,
-            "apikey.rotate",
-            subject=new,
-            organization_id=key.organization_id,
-            detail=_facts(new)
-            | {"replaces": old.redacted, "old_ends_at": moment_text(old.expires_at)},
-        )
+        more: Facts = {"replaces": old.redacted, "old_ends_at": moment_text(old.expires_at)}
+        audit_record(actor, "apikey.rotate", subject=new, detail=_facts(new) | more)
     key.expires_at = old.expires_at
     return CreatedKey(new, secret)
 
@@ -140,11 +258,7 @@ def apikey_revoke(*, actor: Actor, key: ApiKey, reason: str = "") -> bool:
         if not changed:
             return False
         audit_record(
-            actor,
-            "apikey.revoke",
-            subject=key,
-            organization_id=key.organization_id,
-            detail={"key": key.redacted, "reason": reason},
+            actor, "apikey.revoke", subject=key, detail={"key": key.redacted, "reason": reason}
         )
     key.revoked_at, key.revoked_reason = now, reason
     return True
@@ -203,18 +317,14 @@ def _require_narrower(
         raise ValidationError({"lifetime_days": "Must not expire after the source key."})
 
 
-def _end_of(within: ApiKey) -> datetime | None:
-    """When a key that is made within another ends at the latest, however often it is rotated."""
-    return _earlier(within.expires_at, within.ends_by)
-
-
 def _earlier(one: datetime | None, other: datetime | None) -> datetime | None:
     return min((at for at in (one, other) if at is not None), default=None)
 
 
-def _expiry(lifetime_days: int | None) -> datetime | None:
+def key_expiry(lifetime_days: int | None, days_max: int) -> datetime | None:
+    """When a key made now ends; None never. Raises ValidationError (`lifetime_days`)."""
     if lifetime_days is None:
         return None
-    if not 1 <= lifetime_days <= KEY_LIFETIME_DAYS_MAX:
-        raise ValidationError({"lifetime_days": f"Must be 1 to {KEY_LIFETIME_DAYS_MAX}."})
+    if not 1 <= lifetime_days <= days_max:
+        raise ValidationError({"lifetime_days": f"Must be 1 to {days_max}."})
     return timezone.now() + timedelta(days=lifetime_days)

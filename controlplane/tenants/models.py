@@ -1,7 +1,6 @@
 """Organizations, projects, members and API keys. Tables only; rules are in services."""
 
 import uuid
-from datetime import datetime
 from typing import ClassVar
 
 from django.contrib.auth.models import AbstractBaseUser, BaseUserManager
@@ -14,6 +13,7 @@ from controlplane.core.permissions import Role
 from controlplane.kernel.keys.scopes import ENDPOINTS
 from controlplane.kernel.rules import PRIORITIES, PRIORITY_NORMAL
 from controlplane.tenants.adminkeys.models import AdminKey as AdminKey
+from controlplane.tenants.adminkeys.models import key_state
 from controlplane.tenants.people.models import FactorKind as FactorKind
 from controlplane.tenants.people.models import Invitation as Invitation
 from controlplane.tenants.people.models import OutsideIdentity as OutsideIdentity
@@ -31,6 +31,14 @@ NETWORKS_MAX = 32
 NETWORK_CHARS_MAX = 43
 ENDPOINT_CHARS_MAX = 16
 WEIGHT_MIN, WEIGHT_MAX = 1, 100
+LABELS_MAX = 8
+LABEL_CHARS_MAX = 64
+KEEPS_DAYS_MAX = 365
+
+
+def owners_alone() -> list[str]:
+    """Who may read what was said, until somebody decides otherwise."""
+    return [Role.OWNER.value]
 
 
 class SafetyMode(models.TextChoices):
@@ -71,9 +79,6 @@ class User(BaseModel, AbstractBaseUser):
             )
         ]
 
-    def __str__(self) -> str:
-        return self.email
-
     @property
     def actor_id(self) -> uuid.UUID | None:
         return self.id
@@ -96,13 +101,18 @@ class Organization(BaseModel):
     class Meta:
         db_table = "organizations"
 
-    def __str__(self) -> str:
-        return self.name
+    @property
+    def organization_id(self) -> uuid.UUID:
+        """Its own: whose an audit row about it is."""
+        return self.id
 
 
 class Project(BaseModel):
     """A part of an organization with its own keys, budget and safety mode.
 
+    Where it is `strict`, requests with fields that no API has are refused. Of their labels those
+    named in `labels` are kept. What was said is kept for `keeps_days`, sealed with `content_key`,
+    itself wrapped; those in the roles of `content_readers` may read it.
     When nodes are full, tenants get work done in the proportion of their projects' `weight`.
     """
 
@@ -112,11 +122,27 @@ class Project(BaseModel):
     name = models.CharField(max_length=NAME_CHARS_MAX)
     safety_mode = models.CharField(max_length=5, choices=SafetyMode.choices, default=SafetyMode.OFF)
     allow_content_logging = models.BooleanField(default=False)
+    strict = models.BooleanField(default=False, db_default=False)
+    labels = ArrayField(models.CharField(max_length=LABEL_CHARS_MAX), default=list, db_default=[])
     weight = models.SmallIntegerField(default=WEIGHT_MIN)
+    keeps_days = models.SmallIntegerField(default=0, db_default=0)
+    content_key = models.BinaryField(null=True, blank=True)
+    content_readers = ArrayField(
+        models.CharField(max_length=9), default=owners_alone, db_default=owners_alone()
+    )
 
     class Meta:
         db_table = "projects"
         constraints = [
+            models.CheckConstraint(
+                condition=models.Q(keeps_days=0, content_key=None)
+                | models.Q(keeps_days__range=(1, KEEPS_DAYS_MAX), content_key__isnull=False),
+                name="project_keeps_under_a_key",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(content_readers__contained_by=[role.value for role in Role]),
+                name="project_content_readers_known",
+            ),
             models.UniqueConstraint(
                 fields=["organization", "name"], name="project_name_once_in_organization"
             ),
@@ -132,9 +158,6 @@ class Project(BaseModel):
                 name="project_weight_bounds",
             ),
         ]
-
-    def __str__(self) -> str:
-        return self.name
 
 
 class Membership(BaseModel):
@@ -155,9 +178,6 @@ class Membership(BaseModel):
                 name="membership_role_known",
             ),
         ]
-
-    def __str__(self) -> str:
-        return f"{self.user_id} is {self.role}"
 
 
 class ApiKey(BaseModel):
@@ -228,9 +248,6 @@ class ApiKey(BaseModel):
             models.Index(Least("revoked_at", "expires_at"), name="api_key_ended"),
         ]
 
-    def __str__(self) -> str:
-        return self.redacted
-
     @property
     def limits_id(self) -> uuid.UUID:
         """The id under which its limits and its budget are kept."""
@@ -240,12 +257,7 @@ class ApiKey(BaseModel):
     def replaced(self) -> bool:
         return hasattr(self, "replaced_by")
 
-    def state(self, now: datetime) -> str:
-        if self.revoked_at is not None:
-            return "revoked"
-        if self.expires_at is not None and self.expires_at <= now:
-            return "expired"
-        return "active"
+    state = key_state
 
 
 class SetupLink(BaseModel):
@@ -260,6 +272,3 @@ class SetupLink(BaseModel):
 
     class Meta:
         db_table = "setup_links"
-
-    def __str__(self) -> str:
-        return f"setup link of {self.user_id}"

@@ -9,20 +9,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.core.answers import answer_of
-from controlplane.core.api.schema import Whole, operation
+from controlplane.core.api.schema import CREATED, Whole, operation
 from controlplane.core.api.views import ApiView
 from controlplane.kernel.ids import ProjectId
+from controlplane.tenants import services
 from controlplane.tenants.models import Project
 from controlplane.tenants.people.selectors import organization_of, project_of, projects_of
-from controlplane.tenants.selectors_staff import project_share
-from controlplane.tenants.services import (
-    project_create,
-    project_rename,
-    project_update,
-    project_weigh,
-)
+from controlplane.tenants.selectors import project_share
 
-CREATED = 201
 Value = TypeVar("Value")
 
 
@@ -38,6 +32,8 @@ class ProjectChange(msgspec.Struct, forbid_unknown_fields=True):
     name: str | msgspec.UnsetType = msgspec.UNSET
     safety_mode: str | msgspec.UnsetType = msgspec.UNSET
     allow_content_logging: bool | msgspec.UnsetType = msgspec.UNSET
+    strict: bool | msgspec.UnsetType = msgspec.UNSET
+    labels: list[str] | msgspec.UnsetType = msgspec.UNSET
 
 
 class WeightBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -54,53 +50,51 @@ class ProjectJson(TypedDict):
     name: str
     safety_mode: str
     allow_content_logging: bool
+    strict: bool
+    labels: list[str]
     weight: int
 
 
 class Projects(ApiView):
-    """`GET | POST projects`."""
-
     @operation(list_of=Whole(ProjectJson))
     def get(self, request: Request, organization_id: UUID) -> Response:
         """List projects."""
         rows = projects_of(actor=self.actor(), organization_id=organization_id)
         return self.listed(rows, project_json)
 
-    @operation(body=ProjectBody, answer=ProjectJson, status=CREATED)
+    @operation(body=ProjectBody, answer={CREATED: ProjectJson})
     def post(self, request: Request, organization_id: UUID) -> Response:
         """Create a project, with safety layer and content logging off."""
         actor = self.actor()
         organization = organization_of(actor=actor, organization_id=organization_id)
         name = self.body(ProjectBody).name
-        made = project_create(actor=actor, organization=organization, name=name)
+        made = services.project_create(actor=actor, organization=organization, name=name)
         return Response(project_json(made), status=CREATED)
 
 
 class OneProject(ApiView):
-    """`GET | PATCH projects/<id>`."""
-
-    step_up_methods = frozenset({"PATCH"})
-
     @operation(answer=ProjectJson)
     def get(self, request: Request, organization_id: UUID, project_id: UUID) -> Response:
         """Get a project."""
         return Response(project_json(self._found(organization_id, project_id)))
 
-    @operation(body=ProjectChange, answer=ProjectJson)
+    @operation(body=ProjectChange, answer=ProjectJson, step_up=True)
     def patch(self, request: Request, organization_id: UUID, project_id: UUID) -> Response:
         """Change a project; gateways apply it within two seconds."""
         actor, project = self.actor(), self._found(organization_id, project_id)
         change = self.body(ProjectChange)
         mode, logging = project.safety_mode, project.allow_content_logging
         with transaction.atomic():
-            project_update(
+            services.project_update(
                 actor=actor,
                 project=project,
                 safety_mode=given(change.safety_mode, mode),
                 allow_content_logging=given(change.allow_content_logging, logging),
+                strict=given(change.strict, project.strict),
+                labels=given(change.labels, project.labels),
             )
             if change.name is not msgspec.UNSET:
-                project_rename(actor=actor, project=project, name=change.name)
+                services.project_rename(actor=actor, project=project, name=change.name)
         return Response(project_json(project))
 
     def _found(self, organization_id: UUID, project_id: UUID) -> Project:
@@ -110,14 +104,12 @@ class OneProject(ApiView):
 
 
 class Weight(ApiView):
-    """`PUT projects/<id>/weight`: for staff, of any organization."""
-
     @operation(body=WeightBody, answer=ProjectJson)
     def put(self, request: Request, organization_id: UUID, project_id: UUID) -> Response:
         """Set the scheduling weight of a project."""
         actor = self.actor()
         project = project_share(actor=actor, organization_id=organization_id, project_id=project_id)
-        project_weigh(actor=actor, project=project, weight=self.body(WeightBody).weight)
+        services.project_weigh(actor=actor, project=project, weight=self.body(WeightBody).weight)
         return Response(project_json(project))
 
 

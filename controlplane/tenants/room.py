@@ -8,6 +8,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from controlplane.tenants.models import ApiKey, Invitation, Membership, Organization, Project
+from controlplane.tenants.people.models import UNUSED
 
 
 def organization_lock(organization_id: uuid.UUID) -> None:
@@ -56,13 +57,12 @@ def member_room(organization_id: uuid.UUID) -> None:
     organization_lock(organization_id)
     members = Membership.objects.filter(organization_id=organization_id).count()
     invited = Invitation.objects.filter(
-        organization_id=organization_id,
-        accepted_at=None,
-        withdrawn_at=None,
-        expires_at__gt=timezone.now(),
-    ).count()
+        UNUSED, organization_id=organization_id, expires_at__gt=timezone.now()
+    )
     most = settings.MEMBERS_PER_ORGANIZATION_MAX
-    _require_below(members + invited, most, "email", "organization", "members and invitations")
+    _require_below(
+        members + invited.count(), most, "email", "organization", "members and invitations"
+    )
 
 
 def _require_below(there: int, most: int, field: str, whose: str, what: str) -> None:

@@ -1,18 +1,29 @@
-"""What a user may see of organizations. Every read runs in the scope of the user's organizations.
+"""What a user may see of organizations, and what staff see across them to run the installation.
 
-All return lists or objects, never lazy queries: a query read after its scope would find nothing.
+Reads of users run in the scope of their organizations. All return lists or objects, never lazy
+queries: a query read after its scope would find nothing.
 """
 
-import uuid
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+from uuid import UUID
 
+from controlplane.core.answers import Page, PageAsk, page_read
 from controlplane.core.audit.entries import Actor, Operator
-from controlplane.core.paging import FIRST_PAGE, Page, PageAsk, page_read
-from controlplane.core.permissions import Action, Role, role_allows
-from controlplane.core.scope import organization_scope, person_scope
-from controlplane.tenants.access import LACKS_FACTOR, MemberRights, allows, require
+from controlplane.core.permissions import (
+    Action,
+    Role,
+    organization_scope,
+    person_scope,
+    role_allows,
+)
+from controlplane.tenants.access import LACKS_FACTOR, MemberRights, allows, permitted, require
 from controlplane.tenants.models import AdminKey, ApiKey, Membership, Organization, Project, User
 
 PAGE_ROWS_MAX = 200
+# A scope names each organization: more than these would make every statement slow.
+ORGANIZATIONS_MAX = 5_000
+PROJECTS_SHOWN_MAX = 1_000
 
 
 def organizations_held(*, user: User) -> list[tuple[Organization, MemberRights]]:
@@ -26,7 +37,6 @@ def organizations_held(*, user: User) -> list[tuple[Organization, MemberRights]]
 
 
 def organization_list(*, user: User) -> list[Organization]:
-    """Organizations that the user is a member of, by name."""
     return [organization for organization, _ in organizations_held(user=user)]
 
 
@@ -36,12 +46,11 @@ def organizations_named(*, name: str) -> list[Organization]:
 
 
 def project_named(organization: Organization, *, name: str) -> Project | None:
-    """A project of an organization, for the operator's commands."""
     with organization_scope([organization.id]):
         return Project.objects.filter(organization=organization, name=name).first()
 
 
-def organization_ids(*, user: Actor, action: Action = Action.ORGANIZATION_VIEW) -> list[uuid.UUID]:
+def organization_ids(*, user: Actor, action: Action = Action.ORGANIZATION_VIEW) -> list[UUID]:
     """Ids of the organizations in which the caller may do something; the operator may in all."""
     if isinstance(user, Operator):
         return list(Organization.objects.values_list("id", flat=True))
@@ -56,25 +65,24 @@ def organization_ids(*, user: Actor, action: Action = Action.ORGANIZATION_VIEW) 
     return [one for one, role in rows if role_allows(Role(role), action)]
 
 
-def organization_get(*, user: Actor, organization_id: uuid.UUID) -> Organization:
+def organization_get(*, user: Actor, organization_id: UUID) -> Organization:
     """One organization; raises DoesNotExist to strangers."""
     return Organization.objects.get(id=organization_id, id__in=organization_ids(user=user))
 
 
 def project_list(*, user: Actor) -> list[Project]:
-    """Projects of all the user's organizations, each with its organization."""
     with organization_scope(organization_ids(user=user)):
         rows = Project.objects.select_related("organization")
         return list(rows.order_by("organization__name", "name", "id"))
 
 
-def project_get(*, user: Actor, project_id: uuid.UUID) -> Project:
+def project_get(*, user: Actor, project_id: UUID) -> Project:
     """One project; raises DoesNotExist for those of strangers."""
     with organization_scope(organization_ids(user=user)):
         return Project.objects.select_related("organization").get(id=project_id)
 
 
-def apikey_list(*, user: Actor, organization_id: uuid.UUID | None = None) -> list[ApiKey]:
+def apikey_list(*, user: Actor, organization_id: UUID | None = None) -> list[ApiKey]:
     """Keys, newest first, of an organization, or of all the user's organizations."""
     seen = organization_ids(user=user, action=Action.KEY_VIEW)
     if organization_id is not None:
@@ -84,7 +92,7 @@ def apikey_list(*, user: Actor, organization_id: uuid.UUID | None = None) -> lis
         return list(rows.order_by("-id")[:PAGE_ROWS_MAX])
 
 
-def apikey_get(*, user: Actor, apikey_id: uuid.UUID) -> ApiKey:
+def apikey_get(*, user: Actor, apikey_id: UUID) -> ApiKey:
     """One key by its row id; raises DoesNotExist for those of strangers."""
     with organization_scope(organization_ids(user=user, action=Action.KEY_VIEW)):
         beside = ("project", "organization", "created_by", "replaces", "replaced_by")
@@ -92,10 +100,94 @@ def apikey_get(*, user: Actor, apikey_id: uuid.UUID) -> ApiKey:
 
 
 def apikey_page(
-    *, actor: Actor, organization_id: uuid.UUID, ask: PageAsk = FIRST_PAGE
+    *, actor: Actor, organization_id: UUID, project: Project | None = None, ask: PageAsk
 ) -> Page[ApiKey]:
-    """A page of an organization's keys, newest first."""
-    require(actor, Action.KEY_VIEW, organization_id)
-    with organization_scope([organization_id]):
+    """Keys of an organization, or of one of its projects, newest first."""
+    with permitted(actor, Action.KEY_VIEW, organization_id):
         rows = ApiKey.objects.filter(organization_id=organization_id)
-        return page_read(rows.select_related("replaces", "replaced_by"), ask)
+        rows = rows.select_related("created_by", "replaces", "replaced_by")
+        return page_read(rows.filter(project=project) if project else rows, ask)
+
+
+def organizations_all(*, rows_max: int) -> list[Organization]:
+    return list(Organization.objects.order_by("id")[:rows_max])
+
+
+def projects_of(organization: Organization) -> list[Project]:
+    with organization_scope([organization.id]):
+        return list(Project.objects.filter(organization=organization).order_by("name"))
+
+
+def names_of(organization_id: UUID) -> tuple[str, dict[UUID, str], dict[UUID, str]]:
+    """The organization's name, its projects' and its keys' by id; raises DoesNotExist."""
+    with organization_scope([organization_id]):
+        name = Organization.objects.values_list("name", flat=True).get(id=organization_id)
+        projects = Project.objects.filter(organization_id=organization_id)
+        keys = ApiKey.objects.filter(organization_id=organization_id)
+        return (
+            name,
+            dict(projects.values_list("id", "name")),
+            dict(keys.values_list("id", "label")),
+        )
+
+
+class KeyFacts(NamedTuple):
+    """What a key is now, as routing sees it; `models` None allows all."""
+
+    tags: frozenset[str]
+    priority: int
+    models: frozenset[str] | None = None
+
+
+def organization_names(*, actor: Actor, ids: Iterable[UUID] | None = None) -> dict[UUID, str]:
+    """Those asked for that there are; else all, at most the oldest `ORGANIZATIONS_MAX`."""
+    require(actor, Action.ROUTING_MANAGE)
+    rows = Organization.objects.order_by("id").values_list("id", "name")
+    return dict(rows[:ORGANIZATIONS_MAX] if ids is None else rows.filter(id__in=list(ids)))
+
+
+def project_shares(*, actor: Actor) -> list[Project]:
+    """Projects with their organizations, those of the oldest `ORGANIZATIONS_MAX`, by name."""
+    require(actor, Action.ROUTING_MANAGE)
+    rows = Organization.objects.order_by("id").values_list("id", flat=True)
+    with organization_scope(rows[:ORGANIZATIONS_MAX]):
+        found = Project.objects.select_related("organization")
+        return list(found.order_by("organization__name", "name", "id")[:PROJECTS_SHOWN_MAX])
+
+
+def project_share(*, actor: Actor, project_id: UUID, organization_id: UUID) -> Project:
+    """One project of any organization; raises DoesNotExist."""
+    require(actor, Action.ROUTING_MANAGE)
+    with organization_scope([organization_id]):
+        return Project.objects.select_related("organization").get(id=project_id)
+
+
+def project_names(*, actor: Actor, ids: Iterable[UUID]) -> dict[UUID, str]:
+    """Those of the projects asked for that there are."""
+    require(actor, Action.ROUTING_MANAGE)
+    wanted, found = set(ids), dict[UUID, str]()
+    last = UUID(int=0)
+    while len(found) < len(wanted):
+        rows = Organization.objects.filter(id__gt=last).order_by("id").values_list("id", flat=True)
+        chunk = list(rows[:ORGANIZATIONS_MAX])
+        if not chunk:
+            break
+        with organization_scope(chunk):
+            found.update(Project.objects.filter(id__in=wanted).values_list("id", "name"))
+        last = chunk[-1]
+    return found
+
+
+def key_facts(
+    *, actor: Actor, organizations: Iterable[UUID], ids: Iterable[UUID]
+) -> Mapping[UUID, KeyFacts]:
+    """Tags and priority of those of the keys asked for that there are."""
+    require(actor, Action.ROUTING_MANAGE)
+    with organization_scope(organizations):
+        rows = ApiKey.objects.filter(id__in=list(ids))
+        return {
+            key: KeyFacts(frozenset(tags), priority, None if models is None else frozenset(models))
+            for key, tags, priority, models in rows.values_list(
+                "id", "tags", "priority", "allowed_models"
+            )
+        }

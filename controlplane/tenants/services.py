@@ -7,12 +7,13 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 
 from controlplane.core.audit.entries import Actor, Facts, audit_record
-from controlplane.core.permissions import Action, Role
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import Action, Role, organization_scope
 from controlplane.kernel.clock import wall_s
 from controlplane.kernel.keys.playtoken import LIFETIME_S, PlayGrant, sign_grant
 from controlplane.tenants.access import require
 from controlplane.tenants.models import (
+    LABEL_CHARS_MAX,
+    LABELS_MAX,
     NAME_CHARS_MAX,
     WEIGHT_MAX,
     WEIGHT_MIN,
@@ -41,13 +42,8 @@ def organization_create(*, actor: Actor, name: str, owner: User, project: str = 
         made.save(force_insert=True)
         Membership.objects.create(organization=made, user=owner, role=Role.OWNER.value)
         member_links_end(owner)
-        audit_record(
-            actor,
-            "organization.create",
-            subject=made,
-            organization_id=made.id,
-            detail={"name": made.name, "owner": owner.email},
-        )
+        facts: Facts = {"name": made.name, "owner": owner.email}
+        audit_record(actor, "organization.create", subject=made, detail=facts)
         if project:
             _project_add(actor, Project(organization=made, name=clean_name(project)))
     return made
@@ -58,10 +54,7 @@ def project_create(*, actor: Actor, organization: Organization, name: str) -> Pr
     require(actor, Action.PROJECT_CREATE, organization.id)
     made = Project(organization=organization, name=clean_name(name))
     with organization_scope([organization.id]):
-        if Project.objects.filter(organization=organization, name=made.name).exists():
-            raise ValidationError(
-                {"name": "A project with this name already exists in this organization."}
-            )
+        _require_free(made, made.name)
         project_room(organization.id)
         _project_add(actor, made)
     return made
@@ -69,13 +62,7 @@ def project_create(*, actor: Actor, organization: Organization, name: str) -> Pr
 
 def _project_add(actor: Actor, project: Project) -> None:
     project.save(force_insert=True)
-    audit_record(
-        actor,
-        "project.create",
-        subject=project,
-        organization_id=project.organization_id,
-        detail={"name": project.name},
-    )
+    audit_record(actor, "project.create", subject=project, detail={"name": project.name})
 
 
 def project_rename(*, actor: Actor, project: Project, name: str) -> Project:
@@ -83,46 +70,39 @@ def project_rename(*, actor: Actor, project: Project, name: str) -> Project:
     require(actor, Action.PROJECT_UPDATE, project.organization_id)
     name, before = clean_name(name), project.name
     with organization_scope([project.organization_id]):
-        others = Project.objects.filter(organization_id=project.organization_id, name=name)
-        if others.exclude(id=project.id).exists():
-            raise ValidationError(
-                {"name": "A project with this name already exists in this organization."}
-            )
-        project.name = name
-        project.save(update_fields=["name"])
-        audit_record(
-            actor,
-            "project.rename",
-            subject=project,
-            organization_id=project.organization_id,
-            detail={"name": name, "before": before},
-            changed=({"name": before}, {"name": name}),
-        )
-    return project
+        _require_free(project, name)
+        return _project_change(actor, project, "project.rename", {"name": name}, before=before)
 
 
 def project_update(
-    *, actor: Actor, project: Project, safety_mode: str, allow_content_logging: bool
+    *,
+    actor: Actor,
+    project: Project,
+    safety_mode: str,
+    allow_content_logging: bool,
+    strict: bool | None = None,
+    labels: Iterable[str] | None = None,
 ) -> Project:
-    """Set what a project decides about its requests."""
+    """Set what a project decides about its requests; None leaves `strict` or `labels` as it is."""
     require(actor, Action.PROJECT_UPDATE, project.organization_id)
     if safety_mode not in SafetyMode.values:
         raise ValidationError({"safety_mode": f"Must be one of {', '.join(SafetyMode.values)}."})
-    wanted: Facts = {"safety_mode": safety_mode, "allow_content_logging": allow_content_logging}
-    before: Facts = {name: getattr(project, name) for name in wanted}
-    with organization_scope([project.organization_id]):
-        project.safety_mode = safety_mode
-        project.allow_content_logging = allow_content_logging
-        project.save(update_fields=["safety_mode", "allow_content_logging"])
-        audit_record(
-            actor,
-            "project.update",
-            subject=project,
-            organization_id=project.organization_id,
-            detail=wanted,
-            changed=(before, wanted),
-        )
-    return project
+    wanted: Facts = {
+        "safety_mode": safety_mode,
+        "allow_content_logging": allow_content_logging,
+        "strict": project.strict if strict is None else strict,
+        "labels": project.labels if labels is None else _label_names(labels),
+    }
+    return _project_change(actor, project, "project.update", wanted)
+
+
+def _label_names(given: Iterable[str]) -> list[str]:
+    names = list(dict.fromkeys(given))
+    fit = [0 < len(name) <= LABEL_CHARS_MAX and "\0" not in name for name in names]
+    if len(names) > LABELS_MAX or not all(fit):
+        told = f"At most {LABELS_MAX} names of 1 to {LABEL_CHARS_MAX} characters."
+        raise ValidationError({"labels": told})
+    return names
 
 
 def project_weigh(*, actor: Actor, project: Project, weight: int) -> Project:
@@ -133,18 +113,28 @@ def project_weigh(*, actor: Actor, project: Project, weight: int) -> Project:
     require(actor, Action.ROUTING_MANAGE)
     if not WEIGHT_MIN <= weight <= WEIGHT_MAX:
         raise ValidationError({"weight": f"Must be {WEIGHT_MIN} to {WEIGHT_MAX}."})
-    before: Facts = {"weight": project.weight}
-    with organization_scope([project.organization_id]):
-        project.weight = weight
-        project.save(update_fields=["weight"])
-        audit_record(
-            actor,
-            "project.weigh",
-            subject=project,
-            organization_id=project.organization_id,
-            detail={"weight": weight},
-            changed=(before, {"weight": weight}),
+    return _project_change(actor, project, "project.weigh", {"weight": weight})
+
+
+def _require_free(project: Project, name: str) -> None:
+    """Raises ValidationError (`name`) for that of another project of the organization."""
+    others = Project.objects.filter(organization_id=project.organization_id, name=name)
+    if others.exclude(id=project.id).exists():
+        raise ValidationError(
+            {"name": "A project with this name already exists in this organization."}
         )
+
+
+def _project_change(
+    actor: Actor, project: Project, action: str, wanted: Facts, **more: str
+) -> Project:
+    before: Facts = {name: getattr(project, name) for name in wanted}
+    with organization_scope([project.organization_id]):
+        for name, value in wanted.items():
+            setattr(project, name, value)
+        project.save(update_fields=list(wanted))
+        facts: Facts = {**wanted, **more}
+        audit_record(actor, action, subject=project, detail=facts, changed=(before, wanted))
     return project
 
 

@@ -11,7 +11,7 @@ from controlplane.catalog.models import Model, PriceVersion
 from controlplane.catalog.selectors import model_find, price_find, price_list, price_list_all
 from controlplane.catalog.services import PriceDraft, price_override_end, price_publish
 from controlplane.core.audit.entries import OPERATOR
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import organization_scope
 from tests.support.people import Cast, make_cast
 from tests.support.rules import make_models
 

@@ -12,7 +12,7 @@ from controlplane.bridge.configuration.snapshot import SnapshotSource
 from controlplane.bridge.postgres.session import conninfo_from
 from controlplane.catalog import prompts
 from controlplane.catalog.models import PromptTemplate, PromptVersion
-from controlplane.catalog.selectors_prompts import (
+from controlplane.catalog.selectors import (
     body_of,
     prompt_dry_run,
     prompt_get,
@@ -20,9 +20,8 @@ from controlplane.catalog.selectors_prompts import (
     prompt_versions,
     sample_values,
 )
-from controlplane.core.errors.conflict import Conflict
-from controlplane.core.permissions import Role
-from controlplane.core.scope import organization_scope
+from controlplane.core.errors.body import Conflict
+from controlplane.core.permissions import Role, organization_scope
 from controlplane.gateway.snapshot import PromptRecord
 from controlplane.tenants.people.services import membership_set
 from tests.support.money import rows

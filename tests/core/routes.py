@@ -22,7 +22,6 @@ expected status, with a reason in a comment.
 from __future__ import annotations
 
 from controlplane.core.permissions import Action
-from controlplane.probes import PATHS as PROBES
 from tests.core.callers import (
     ADMIN_KEY,
     ALL,
@@ -34,6 +33,7 @@ from tests.core.callers import (
     TOKENS,
 )
 from tests.core.route import METRICS, PUBLIC, SIGNED_IN, Route
+from tests.core.routes_contents import ROUTES as CONTENT_ROUTES
 from tests.core.routes_slos import ROUTES as SLO_ROUTES
 
 R = Route
@@ -130,6 +130,7 @@ ROUTES: tuple[Route, ...] = (
     R("GET", ONE_PROJECT, Action.ORGANIZATION_VIEW),
     R("PATCH", ONE_PROJECT, Action.PROJECT_UPDATE, {"name": "renamed"}),
     R("PUT", f"{ONE_PROJECT}/weight", Action.ROUTING_MANAGE, {"weight": 2}, but=NOT_STAFF),
+    *CONTENT_ROUTES,
     *SLO_ROUTES,
     # Pages: overview, requests, playground
     R("GET", "", Action.ORGANIZATION_VIEW),
@@ -327,6 +328,10 @@ ROUTES: tuple[Route, ...] = (
     R("POST", "api/fleet/nodes/<path:name>/undrain", Action.FLEET_MANAGE),
     R("POST", "api/fleet/nodes/<path:name>/remove", Action.FLEET_MANAGE),
     R("POST", "api/fleet/nodes/<path:name>/forgive", Action.FLEET_MANAGE),
+    # Pages: batches
+    R("GET", "batches", Action.BATCH_MANAGE),
+    R("POST", "batches/<batch:batch_id>/cancel", Action.BATCH_MANAGE),
+    R("GET", "batches/<batch:batch_id>/<slug:kind>", Action.BATCH_MANAGE),
     # Pages: prompt templates
     R("GET", "templates", Action.TEMPLATE_VIEW),
     R("POST", "templates/new", Action.TEMPLATE_MANAGE),
@@ -381,20 +386,3 @@ ROUTES: tuple[Route, ...] = (
     R("GET", "api/routing/canary", Action.ROUTING_MANAGE),
     R("POST", "api/routing/rollback", Action.ROUTING_MANAGE),
 )
-
-# Paths of the gateway's own; each takes an inference key and nothing else opens it.
-GATEWAY: tuple[tuple[str, str], ...] = (
-    ("POST", "/v1/chat/completions"),
-    ("POST", "/v1/completions"),
-    ("POST", "/v1/embeddings"),
-    ("GET", "/v1/models"),
-    ("GET", "/v1/models/tiny"),
-    ("GET", "/v1/key"),
-    ("POST", "/v1/preflight"),
-)
-# And what it tells everybody.
-GATEWAY_PUBLIC = frozenset({"/v1/openapi.json"})
-# Sockets: figures for members, and the nodes' own.
-SOCKETS = frozenset({"/live", "/fleet"})
-# What the entrance itself tells apart, prefixes included; the two checks are public.
-EDGES = frozenset({"/fleet", "/live", "/v1/", "/v1/organization/", "/metrics"}) | PROBES

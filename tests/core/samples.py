@@ -12,26 +12,28 @@ from dataclasses import dataclass
 from django.utils import timezone
 
 from controlplane.catalog.prompts import PromptVersions, prompt_create
+from controlplane.contents.services import Keeping, contents_configure
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.permissions import Role
-from controlplane.fleet.enrolment import TokenDraft, token_create
 from controlplane.fleet.models import ModelDigest
-from controlplane.fleet.services import node_credential_create
+from controlplane.fleet.services import TokenDraft, node_credential_create, token_create
 from controlplane.routing.services import RuleVersions
 from controlplane.slos.services import channel_add, objective_create
 from controlplane.tenants.adminkeys.models import KEY_ACTIONS
 from controlplane.tenants.adminkeys.services import AdminKeyDraft, adminkey_create
 from controlplane.tenants.keys import CreatedKey, apikey_create
-from controlplane.tenants.people.invitations import invitation_create
-from controlplane.tenants.people.services import membership_set
+from controlplane.tenants.models import KEEPS_DAYS_MAX
+from controlplane.tenants.people.services import invitation_create, membership_set
 from controlplane.tenants.sign_in.accounts import user_create
 from tests.browser.history import write_history
 from tests.core.callers import OTHER_OWNER, STAFF, Callers
+from tests.support.batches import make_batch
 from tests.support.documents import make_invoice, make_pending_grant
 from tests.support.exports import made_by_job, month_spec
 from tests.support.objectives import draft
 from tests.support.people import Cast, make_cast
 from tests.support.rules import generates, make_models, publish
+from tests.support.said import keep_row
 
 MODEL = "tiny"
 
@@ -49,6 +51,7 @@ class Things:
     digest: uuid.UUID
     draft: int
     prompt: str
+    batch: uuid.UUID
     export: uuid.UUID
     invoice: uuid.UUID
     grant: uuid.UUID
@@ -113,6 +116,8 @@ SAMPLES: dict[str, Sample] = {
     "factor_id": Sample(lambda t: uuid.UUID(int=1).hex),
     "charge_id": of_tenant(lambda t: t.request),
     "subject_id": of_tenant(lambda t: t.cast.acme.id),
+    "batch_id": of_tenant(lambda t: t.batch),
+    "<batch:batch_id>/kind": Sample(lambda t: "output"),
     "period": Sample(lambda t: "2025-10"),
     "model": Sample(lambda t: MODEL),
 }
@@ -141,7 +146,7 @@ def make_things() -> Things:
         cast=cast,
         callers=Callers(users, key.secret, _admin_secret(cast)),
         key=key,
-        request=write_history(cast, key.key, MODEL)[-1],
+        request=_said(cast, write_history(cast, key.key, MODEL)[-1]),
         enrolment=enrolment.token.id,
         node=node.credential.node_id,
         digest=digest.id,
@@ -161,8 +166,16 @@ def make_things() -> Things:
         ).id,
         invoice=make_invoice(cast.acme.id).id,
         grant=make_pending_grant(cast.acme.id).id,
+        batch=make_batch(cast.acme.id, cast.project.id),
         export=made_by_job(cast, month_spec(cast.acme.id, "usage"))[0].id,
     )
+
+
+def _said(cast: Cast, request: uuid.UUID) -> uuid.UUID:
+    """The same request, of which is kept what was said."""
+    keeping = Keeping(KEEPS_DAYS_MAX, ["owner"])
+    keep_row(contents_configure(actor=cast.alice, project=cast.project, keeping=keeping), request)
+    return request
 
 
 def _make_prompt(cast: Cast) -> str:

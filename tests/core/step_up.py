@@ -47,6 +47,8 @@ CONFIRMED = frozenset(
         f"POST {SLOS}/channels",
         "POST /projects/<proj:project_id>",
         f"PATCH {ORGANIZATION}/projects/<proj:project_id>",
+        "POST /projects/<proj:project_id>/keeping",
+        f"PUT {ORGANIZATION}/projects/<proj:project_id>/keeping",
         # Which nodes and models get prompts
         "POST /fleet/tokens",
         "POST /fleet/nodes/<node:node_id>/models",
@@ -125,6 +127,7 @@ FREE = frozenset(
         "POST /shares/<org:organization_id>/<proj:project_id>",
         f"PUT {ORGANIZATION}/projects/<proj:project_id>/weight",
         "POST /limits/set",
+        "POST /batches/<batch:batch_id>/cancel",
         f"PUT {ORGANIZATION}/limits",
         f"PUT {ORGANIZATION}/projects/<proj:project_id>/limits",
         f"PUT {ORGANIZATION}/keys/<key:inference_key>/limits",
@@ -139,6 +142,13 @@ FREE = frozenset(
         f"DELETE {SLOS}/objectives/<objective:objective_id>",
         f"POST {SLOS}/openslo",
         "PUT /api/slos/stages/<slug:stage>",
+        # What was said, to those who may: each leaves its row in the audit log
+        "POST /conversations/<proj:project_id>/<req:request_id>",
+        "POST /conversations/<proj:project_id>/<req:request_id>/delete",
+        "POST /conversations/<proj:project_id>/forget",
+        f"DELETE {ORGANIZATION}/projects/<proj:project_id>/contents",
+        f"DELETE {ORGANIZATION}/projects/<proj:project_id>/contents/<req:request_id>",
+        "POST /playground",
         # One's own money and figures
         "POST /playground/token",
         "POST /wallet/pay",

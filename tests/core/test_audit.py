@@ -6,9 +6,13 @@ from django.db import ProgrammingError, connection, transaction
 
 from controlplane.core.audit.entries import OPERATOR, OutsideTransaction, audit_record
 from controlplane.core.models import AuditEntry
-from controlplane.core.scope import organization_scope
-from controlplane.fleet.enrolment import TokenDraft, token_create, token_redeem
-from controlplane.fleet.services import node_credential_create
+from controlplane.core.permissions import organization_scope
+from controlplane.fleet.services import (
+    TokenDraft,
+    node_credential_create,
+    token_create,
+    token_redeem,
+)
 from controlplane.tenants.audit.selectors import audit_search
 from controlplane.tenants.keys import apikey_create
 from controlplane.tenants.services import playground_token_create

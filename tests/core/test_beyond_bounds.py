@@ -20,7 +20,7 @@ from django.db import transaction
 from django.test import Client
 
 from controlplane.core.audit.entries import OPERATOR
-from controlplane.fleet.enrolment import TokenDraft, token_create
+from controlplane.fleet.services import TokenDraft, token_create
 from controlplane.slos.models import EVERYONE
 from controlplane.slos.services import objective_create
 from tests.core.callers import STAFF

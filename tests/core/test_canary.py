@@ -12,7 +12,7 @@ from controlplane.catalog.prompts import PromptVersions, prompt_create
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.permissions import PLATFORM_ACTIONS, Role
 from controlplane.tenants.adminkeys.services import AdminKeyDraft, adminkey_create
-from controlplane.tenants.people.invitations import invitation_create
+from controlplane.tenants.people.services import invitation_create
 from controlplane.tenants.sign_in.accounts import setup_link_create
 from tests.core.callers import ANONYMOUS, STAFF
 from tests.core.route import Route

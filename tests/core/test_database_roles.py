@@ -124,7 +124,7 @@ def test_migrate_fails_on_a_table_that_nobody_decided_about(database: str) -> No
 def test_migrate_waits_for_a_lock_in_bounds_and_tries_again(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(migrate, "LOCK_TIMEOUT", "50ms")
+    monkeypatch.setattr(migrate, "BOUNDED", ("SET lock_timeout = '50ms'", migrate.BOUNDED[1]))
     monkeypatch.setattr(migrate, "LOCK_RETRY_S", 0.0)
     monkeypatch.setattr(migrate, "LOCK_TRIES_MAX", 3)
     tries: list[int] = []

@@ -14,9 +14,9 @@ from django.db import Error, connection, connections, transaction
 from django.http import QueryDict
 from django.test import Client
 
+from controlplane.core.answers import LIMIT_MAX, PageAsk, page_ask
 from controlplane.core.api import idempotency
 from controlplane.core.models import KeptAnswer
-from controlplane.core.paging import LIMIT_MAX, PageAsk, page_ask
 from tests.support.money import rows, superuser_dsn
 from tests.support.people import Cast, make_cast, signed_in
 

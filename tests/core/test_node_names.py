@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from django.db import transaction
 
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import organization_scope
 from controlplane.fleet.models import Node
 from controlplane.telemetry.models import RequestRecord
 from tests.core.callers import ADMIN_KEY, STAFF

@@ -13,7 +13,7 @@ from django.test import Client, RequestFactory, override_settings
 from controlplane.core.audit.entries import OPERATOR, audit_record
 from controlplane.core.audit.origin import JOB, Origin, client_address, coming_from, origin_now
 from controlplane.core.models import AuditEntry
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import organization_scope
 from controlplane.tenants.audit.selectors import INSTALLATION, audit_search
 from tests.support.money import rows
 from tests.support.people import Cast, make_cast, signed_in
@@ -55,7 +55,7 @@ def test_a_page_tells_address_browser_and_session(cast: Cast) -> None:
     row = newest(cast, installation=True)
     assert (row.action, row.channel, row.address) == ("pool.set", "page", "192.0.2.7")
     assert row.agent == AGENT
-    kind, reference = row.credential.split()
+    kind, reference = row.credential.split("_")
     assert kind == "session" and str(client.session.session_key) not in row.credential
     # The one that its owner sees in the list of sessions.
     assert rows("SELECT count(*) FROM user_sessions WHERE id = %s::uuid", reference) == [(1,)]

@@ -3,7 +3,7 @@
 import pytest
 from django.db import connection
 
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import organization_scope
 from controlplane.tenants.models import Project
 from tests.support.people import make_cast
 

@@ -15,10 +15,10 @@ from controlplane.telemetry.selectors import (
     SeriesQuery,
     UsageSum,
     cache_by,
+    exemplar,
     series_by,
     series_read,
 )
-from controlplane.telemetry.selectors_exemplars import exemplar
 from controlplane.telemetry.tiers import parts_by_step, parts_merged
 from tests.support.money import ALICE_KEY, ORG_A, ORG_C, PROJECT_A, rows
 from tests.support.records import make_record

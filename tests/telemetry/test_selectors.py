@@ -10,8 +10,8 @@ from controlplane.bridge.record.recorder import PostgresRecorder
 from controlplane.bridge.record.series import QueueDepth
 from controlplane.gateway.ports import FinishedRequest
 from controlplane.kernel.clock import wall_s
-from controlplane.kernel.gauges import GAUGES
 from controlplane.kernel.histogram import Histogram, merge_all
+from controlplane.kernel.measures import GAUGES
 from controlplane.telemetry import rollups, tiers
 from controlplane.telemetry.models import RequestRecord as StoredRequest
 from controlplane.telemetry.reading import TooMuchToRead, bounded_read

@@ -8,7 +8,7 @@ import pytest
 
 from controlplane.kernel.limits import ReachedLimit
 from controlplane.kernel.receipt import IndexState, NodeAttempt, Queued, Receipt, WeighedNode
-from controlplane.telemetry.tenant_view import tenant_receipt
+from controlplane.telemetry.selectors_requests import tenant_receipt
 
 LOADS: dict[str, Any] = {"queued_tokens": 900, "active": 3, "cost_ms": 71.5, "wait_ms": 40.0}
 

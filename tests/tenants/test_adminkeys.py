@@ -20,8 +20,7 @@ from controlplane.tenants.adminkeys.models import KEY_ACTIONS
 from controlplane.tenants.adminkeys.services import AdminKeyDraft, CreatedAdminKey
 from controlplane.tenants.keys import apikey_create
 from controlplane.tenants.models import AdminKey
-from controlplane.tenants.people.invitations import invitation_create
-from controlplane.tenants.people.services import membership_set
+from controlplane.tenants.people.services import invitation_create, membership_set
 from controlplane.tenants.selectors import organization_ids, project_list
 from tests.support.money import rows
 from tests.support.people import Cast, make_cast, signed_in

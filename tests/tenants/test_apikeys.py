@@ -8,13 +8,11 @@ from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, Validat
 from django.db import IntegrityError
 from django.utils import timezone
 
-from controlplane.core.permissions import Role
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import Role, organization_scope
 from controlplane.kernel.keys.format import digest, parse_credential
 from controlplane.kernel.rules import PRIORITY_HIGH, PRIORITY_LOW
 from controlplane.tenants.audit.selectors import audit_search
-from controlplane.tenants.key_terms import KeyTerms
-from controlplane.tenants.keys import apikey_create, apikey_revoke
+from controlplane.tenants.keys import KeyTerms, apikey_create, apikey_revoke
 from controlplane.tenants.models import ApiKey
 from controlplane.tenants.people.services import membership_set
 from controlplane.tenants.selectors import apikey_get, apikey_list

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, ValidationError
 
+from controlplane.core.answers import PageAsk
 from controlplane.core.audit.chain import audit_chain, chain_head
 from controlplane.core.audit.entries import OPERATOR
-from controlplane.core.paging import PageAsk
 from controlplane.tenants.audit.selectors import (
     AuditFilter,
     audit_filter,

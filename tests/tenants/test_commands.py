@@ -7,7 +7,7 @@ from django.core.management import CommandError, call_command
 
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.models import AuditEntry
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import organization_scope
 from controlplane.tenants.models import Project
 from controlplane.tenants.selectors import project_named
 from controlplane.tenants.services import organization_create, project_create, project_update

@@ -8,12 +8,11 @@ from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, Validat
 from django.db import connection
 from django.utils import timezone
 
-from controlplane.core.permissions import Role
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import Role, organization_scope
 from controlplane.tenants.access import role_of
 from controlplane.tenants.models import Invitation, User
-from controlplane.tenants.people import invitations
-from controlplane.tenants.people.invitations import (
+from controlplane.tenants.people import services
+from controlplane.tenants.people.services import (
     BadInvitation,
     invitation_accept,
     invitation_create,
@@ -21,8 +20,8 @@ from controlplane.tenants.people.invitations import (
     invitation_of,
     invitation_sign_up,
     invitation_withdraw,
+    membership_set,
 )
-from controlplane.tenants.people.services import membership_set
 from controlplane.tenants.selectors import organization_list
 from tests.support.people import Cast, make_cast
 
@@ -127,7 +126,7 @@ def test_a_maker_who_may_no_more_has_invited_nobody(cast: Cast) -> None:
 
 
 def test_open_invitations_are_bounded(cast: Cast, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(invitations, "OPEN_MAX", 2)
+    monkeypatch.setattr(services, "OPEN_MAX", 2)
     for name in ("a", "b"):
         invite(cast, f"{name}@example.org")
     with pytest.raises(ValidationError, match="open invitations"):

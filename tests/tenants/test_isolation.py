@@ -8,11 +8,10 @@ from django.conf import settings
 from django.db import connection
 from psycopg import sql
 
-from controlplane.core.permissions import Role
-from controlplane.core.scope import organization_scope, person_scope
+from controlplane.core.permissions import Role, organization_scope, person_scope
 from controlplane.tenants.keys import apikey_create
 from controlplane.tenants.models import Membership
-from controlplane.tenants.people.invitations import invitation_create
+from controlplane.tenants.people.services import invitation_create
 from tests.browser.history import write_history
 from tests.support.people import Cast, make_cast
 

@@ -11,20 +11,22 @@ from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.core.errors.conflict import Conflict
-from controlplane.core.permissions import Role
-from controlplane.core.scope import organization_scope
+from controlplane.core.errors.body import Conflict
+from controlplane.core.permissions import Role, organization_scope
 from controlplane.kernel.keys.scopes import ENDPOINTS, READ_ENDPOINTS, caller_within
 from controlplane.kernel.rules import PRIORITIES, PRIORITY_HIGH
 from controlplane.tenants.audit.selectors import audit_search
-from controlplane.tenants.key_terms import (
+from controlplane.tenants.keys import (
+    OVERLAP_S_MAX,
     KeyTerms,
+    apikey_create,
+    apikey_revoke,
+    apikey_rotate,
     clean_terms,
     endpoints_of,
     require_within,
     terms_of,
 )
-from controlplane.tenants.keys import OVERLAP_S_MAX, apikey_create, apikey_revoke, apikey_rotate
 from controlplane.tenants.models import ApiKey
 from controlplane.tenants.people.services import membership_set
 from controlplane.tenants.selectors import apikey_get
@@ -94,7 +96,7 @@ def test_scopes_are_kept_as_they_were_asked_for() -> None:
     ("wrong", "field"),
     [
         (KeyTerms(endpoints=[]), "endpoints"),
-        (KeyTerms(endpoints=["responses"]), "endpoints"),
+        (KeyTerms(endpoints=["assistants"]), "endpoints"),
         (KeyTerms(networks=["10.0.0.1/8"]), "networks"),
         (KeyTerms(networks=["anywhere"]), "networks"),
         (KeyTerms(networks=[f"10.0.{n}.0/24" for n in range(33)]), "networks"),

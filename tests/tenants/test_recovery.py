@@ -20,15 +20,19 @@ from controlplane.composed.organizations.services import organization_open
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.permissions import Role
 from controlplane.tenants.models import Membership, User
-from controlplane.tenants.people.invitations import invitation_accept, invitation_create
 from controlplane.tenants.people.selectors import member_get
-from controlplane.tenants.people.services import membership_set, user_deactivate
+from controlplane.tenants.people.services import (
+    invitation_accept,
+    invitation_create,
+    membership_set,
+    user_deactivate,
+)
 from controlplane.tenants.services import organization_create
 from controlplane.tenants.sign_in import recovery
 from controlplane.tenants.sign_in.accounts import setup_link_user
 from controlplane.tenants.sign_in.factors import app_add, app_secret
 from controlplane.tenants.sign_in.recovery import LINKS_MAX, MAILS_MAX, member_link_create
-from frontend.people import recovery_views as page
+from frontend.people import sign_in_views as page
 from tests.support.money import rows
 from tests.support.people import Cast, make_cast, make_steve, signed_in
 

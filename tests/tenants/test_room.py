@@ -10,14 +10,15 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import connections
 
-from controlplane.core.audit.changes import TooManyChanges
-from controlplane.core.audit.entries import OPERATOR
-from controlplane.core.permissions import Role
-from controlplane.core.scope import organization_scope
+from controlplane.core.audit.entries import OPERATOR, TooManyChanges
+from controlplane.core.permissions import Role, organization_scope
 from controlplane.tenants.keys import apikey_create, apikey_revoke, apikey_rotate
 from controlplane.tenants.models import ApiKey, Membership, Project
-from controlplane.tenants.people.invitations import invitation_accept, invitation_create
-from controlplane.tenants.people.services import membership_set
+from controlplane.tenants.people.services import (
+    invitation_accept,
+    invitation_create,
+    membership_set,
+)
 from controlplane.tenants.services import project_create, project_rename
 from tests.support.people import Cast, make_cast, signed_in
 

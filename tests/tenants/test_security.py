@@ -16,8 +16,7 @@ from controlplane.tenants.models import User
 from controlplane.tenants.people.services import membership_set
 from controlplane.tenants.selectors import organization_ids
 from controlplane.tenants.sign_in.accounts import user_create
-from controlplane.tenants.sign_in.factors import passkey_add, passkey_used
-from controlplane.tenants.sign_in.security import second_factor_require
+from controlplane.tenants.sign_in.factors import passkey_add, passkey_used, second_factor_require
 from tests.support.money import rows
 from tests.support.people import Cast, make_cast, signed_in
 

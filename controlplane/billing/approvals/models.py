@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 from django.db import models
+from django.db.models import CheckConstraint, Index, Q
 
 from controlplane.core.models import BaseModel
 
@@ -56,19 +57,12 @@ class WalletGrant(BaseModel):
     class Meta:
         db_table = "wallet_grants"
         constraints: ClassVar = [
-            models.CheckConstraint(
-                condition=models.Q(kind__in=GrantKind.values), name="wallet_grant_kind_known"
+            CheckConstraint(condition=Q(kind__in=GrantKind.values), name="wallet_grant_kind_known"),
+            CheckConstraint(
+                condition=Q(state__in=GrantState.values), name="wallet_grant_state_known"
             ),
-            models.CheckConstraint(
-                condition=models.Q(state__in=GrantState.values), name="wallet_grant_state_known"
-            ),
-            models.CheckConstraint(
-                condition=models.Q(amount_nano__gt=0), name="wallet_grant_is_positive"
-            ),
+            CheckConstraint(condition=Q(amount_nano__gt=0), name="wallet_grant_is_positive"),
         ]
         indexes: ClassVar = [
-            models.Index(fields=["organization", "-id"], name="wallet_grant_newest_first")
+            Index(fields=["organization", "-id"], name="wallet_grant_newest_first")
         ]
-
-    def __str__(self) -> str:
-        return f"{self.kind} of {self.amount_nano} nano-USD"

@@ -2,14 +2,13 @@
 
 import uuid
 
-from controlplane.billing.access import may_see_money
+from controlplane.billing.access import money_scope
 from controlplane.billing.approvals.models import GrantState, WalletGrant
+from controlplane.core.answers import FIRST_PAGE, Page, PageAsk, page_read
 from controlplane.core.audit.entries import Actor
-from controlplane.core.paging import FIRST_PAGE, Page, PageAsk, page_read
-from controlplane.core.permissions import Action
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import Action, organization_scope
 from controlplane.tenants.access import require
-from controlplane.tenants.selectors_staff import organization_names
+from controlplane.tenants.selectors import organization_names
 
 PENDING_MAX = 200
 
@@ -17,9 +16,7 @@ PENDING_MAX = 200
 def grant_list(
     *, actor: Actor, organization_id: uuid.UUID, ask: PageAsk = FIRST_PAGE
 ) -> Page[WalletGrant]:
-    """Grants of an organization, whatever became of them, newest first."""
-    may_see_money(actor, organization_id)
-    with organization_scope([organization_id]):
+    with money_scope(actor, organization_id):
         return page_read(WalletGrant.objects.filter(organization=organization_id), ask)
 
 
@@ -33,6 +30,5 @@ def grants_pending(*, actor: Actor) -> list[WalletGrant]:
 
 def grant_get(*, actor: Actor, organization_id: uuid.UUID, grant_id: uuid.UUID) -> WalletGrant:
     """One grant; raises DoesNotExist."""
-    may_see_money(actor, organization_id)
-    with organization_scope([organization_id]):
+    with money_scope(actor, organization_id):
         return WalletGrant.objects.get(id=grant_id, organization=organization_id)

@@ -9,26 +9,27 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from django.conf import settings
 from django.core.exceptions import ObjectDoesNotExist, ValidationError
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, transaction
 from django.db.models import Sum
 from django.utils import timezone
 
 from controlplane.billing.approvals.models import (
     REASON_CHARS_MAX,
-    GrantKind,
     GrantState,
     WalletGrant,
 )
 from controlplane.core.audit.entries import Actor, audit_record
-from controlplane.core.errors.conflict import Conflict
+from controlplane.core.errors.body import Conflict
+from controlplane.core.queries import rows
 from controlplane.kernel.money import NANO_PER_USD
 
 # Within this time what one person gives alone is added up, so that it cannot be given in parts.
 ALONE_WITHIN = timedelta(days=1)
+OTHER_FORM = {"form": "This form was already submitted with different values."}
 Made = TypeVar("Made")
 
 
@@ -38,24 +39,6 @@ class Asker:
 
     actor_id: uuid.UUID | None
     actor_label: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Wish:
-    """What a person wants to give. `subject` is the invoice or request that it is about.
-
-    `terms` are what else booking it takes, as JSON; `about` says in words what `subject` is. `form`
-    is the grant's id: sent twice, it is given once.
-    """
-
-    organization: uuid.UUID
-    kind: GrantKind
-    amount_nano: int
-    reason: str
-    form: uuid.UUID
-    subject: uuid.UUID | None = None
-    about: str = ""
-    terms: dict[str, Any]
 
 
 def asker_of(grant: WalletGrant) -> Asker:
@@ -70,33 +53,23 @@ def subject_of(grant: WalletGrant) -> uuid.UUID:
 
 
 def grant_ask(
-    *, actor: Actor, wish: Wish, book: Callable[[WalletGrant], Made]
+    *, actor: Actor, wish: WalletGrant, book: Callable[[WalletGrant], Made]
 ) -> Made | WalletGrant:
     """Book it if this person may give so much alone; else the grant that waits for a second one.
 
-    Inside the organization's scope, for who may. Sent again, it is the grant of before. Raises
-    Conflict where the form stands for another.
+    `wish` is unsaved, its id that of the form: sent twice, it is given once, and sent again it is
+    the grant of before. Inside the organization's scope, for who may. Raises Conflict where the
+    form stands for another.
     """
-    made = WalletGrant(
-        id=wish.form,
-        organization=wish.organization,
-        kind=wish.kind,
-        amount_nano=wish.amount_nano,
-        reason=wish.reason,
-        subject=wish.subject,
-        about=wish.about,
-        terms=wish.terms,
-        asked_by=actor.actor_id,
-        asked_label=actor.actor_label,
-    )
+    wish.asked_by, wish.asked_label = actor.actor_id, actor.actor_label
     one_at_a_time(wish.organization)
-    if not _is_new(made):
-        return WalletGrant.objects.get(id=wish.form)
-    alone = _given_alone(made) + wish.amount_nano <= settings.GRANT_ALONE_USD * NANO_PER_USD
-    made.state = GrantState.BOOKED if alone else GrantState.PENDING
-    _insert(made)
-    grant_audit(actor, made, "grant" if alone else "grant_ask")
-    return book(made) if alone else made
+    if not _is_new(wish):
+        return WalletGrant.objects.get(id=wish.id)
+    alone = _given_alone(wish) + wish.amount_nano <= settings.GRANT_ALONE_USD * NANO_PER_USD
+    wish.state = GrantState.BOOKED if alone else GrantState.PENDING
+    _insert(wish)
+    grant_audit(actor, wish, "grant" if alone else "grant_ask")
+    return book(wish) if alone else wish
 
 
 def reason_clean(reason: str) -> str:
@@ -109,11 +82,8 @@ def reason_clean(reason: str) -> str:
 
 def one_at_a_time(organization_id: uuid.UUID) -> None:
     """Two grants to one organization are counted one by one, so none slips under the limit."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT pg_advisory_xact_lock(hashtextextended('grant:' || %s, 0))",
-            [str(organization_id)],
-        )
+    lock = "SELECT pg_advisory_xact_lock(hashtextextended('grant:' || %s, 0))"
+    rows(lock, [str(organization_id)])
 
 
 def grant_audit(actor: Actor, grant: WalletGrant, word: str) -> None:
@@ -144,7 +114,7 @@ def _is_new(wanted: WalletGrant) -> bool:
     if found is None:
         return True
     if any(getattr(found, field) != getattr(wanted, field) for field in _SAME):
-        raise Conflict({"form": "This form was already submitted with different values."})
+        raise Conflict(OTHER_FORM)
     return False
 
 
@@ -154,18 +124,16 @@ def _insert(made: WalletGrant) -> None:
             made.save(force_insert=True)
     except IntegrityError as error:
         # Its row is another organization's, which cannot be seen from here.
-        raise Conflict(
-            {"form": "This form was already submitted with different values."}
-        ) from error
+        raise Conflict(OTHER_FORM) from error
 
 
 def _given_alone(wanted: WalletGrant) -> int:
     """What this person has given this organization recently without anybody else."""
-    rows = WalletGrant.objects.filter(
+    given = WalletGrant.objects.filter(
         asked_by=wanted.asked_by,
         asked_label=wanted.asked_label,
         state=GrantState.BOOKED,
         decided_at__isnull=True,
         created_at__gt=timezone.now() - ALONE_WITHIN,
     )
-    return rows.aggregate(total=Sum("amount_nano"))["total"] or 0
+    return given.aggregate(total=Sum("amount_nano"))["total"] or 0

@@ -4,26 +4,19 @@ from datetime import datetime
 from typing import TypedDict
 from uuid import UUID
 
-import msgspec
-from django.core.exceptions import ObjectDoesNotExist
+from django.core.exceptions import ObjectDoesNotExist, ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.billing.api import MoneyView
+from controlplane.billing.budgets import services
+from controlplane.billing.budgets.models import BudgetPart
 from controlplane.billing.budgets.selectors import BudgetRow, budget_list
-from controlplane.billing.budgets.services import (
-    BudgetDraft,
-    Subject,
-    budget_end,
-    budget_id,
-    budget_plan,
-)
 from controlplane.core.answers import answer_of
 from controlplane.core.api.schema import Whole, operation
 from controlplane.core.audit.entries import Actor
-from controlplane.core.permissions import Action
-from controlplane.core.scope import organization_scope
-from controlplane.kernel.ids import AnyId, id_of_type
+from controlplane.core.permissions import Action, organization_scope
+from controlplane.kernel.ids import AnyId, ProjectId, id_of_type, public_id
 from controlplane.tenants.access import require
 from controlplane.tenants.models import ApiKey, Organization, Project
 
@@ -36,18 +29,11 @@ EXAMPLE = {
 }
 
 
-class BudgetBody(msgspec.Struct, forbid_unknown_fields=True):
-    """`period` is none, day, week or month; it begins by the clock of `zone`, an IANA name.
+class BudgetBody(services.BudgetDraft, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A budget of all, or of a project's requests to a `model`, or of each of its end users."""
 
-    With `rollover` an unused rest is added to the next period, at most one allowance. `alerts` are
-    percentages at which members are told.
-    """
-
-    allowance_nano: int
-    period: str = "none"
-    zone: str = "UTC"
-    rollover: bool = False
-    alerts: list[int] = []
+    model: str = ""
+    per_user: bool = False
 
 
 class BudgetJson(TypedDict):
@@ -68,11 +54,11 @@ class BudgetJson(TypedDict):
     turns_at: datetime | None
     alerts: list[int]
     raised: list[int]
+    project: ProjectId | None
+    model: str | None
 
 
 class Budgets(MoneyView):
-    """`GET budgets`: every limit of the organization."""
-
     @operation(list_of=Whole(BudgetJson))
     def get(self, request: Request, organization_id: UUID) -> Response:
         """List budgets, with the amount spent in the current period."""
@@ -81,35 +67,42 @@ class Budgets(MoneyView):
 
 
 class OneBudget(MoneyView):
-    """`PUT | DELETE budgets/<id>`: by the id of the organization, project or key that it limits."""
-
-    step_up_methods = frozenset({"PUT", "DELETE"})
-
-    @operation(body=BudgetBody, answer=BudgetJson, example=EXAMPLE)
+    @operation(body=BudgetBody, answer=BudgetJson, example=EXAMPLE, step_up=True)
     def put(self, request: Request, organization_id: UUID, subject_id: UUID) -> Response:
         """Set a budget; spend of the current period counts."""
         actor = self.actor()
         require(actor, Action.BUDGET_SET, organization_id)
-        wanted = self.body(BudgetBody)
-        subject = subject_of(organization_id, subject_id)
-        draft = BudgetDraft(**msgspec.structs.asdict(wanted) | {"alerts": tuple(wanted.alerts)})
-        budget_plan(actor=actor, subject=subject, draft=draft)
-        return Response(budget_json(_one(actor, organization_id, budget_id(subject))))
+        draft = self.body(BudgetBody)
+        subject = subject_of(organization_id, subject_id, draft.model, per_user=draft.per_user)
+        services.budget_plan(actor=actor, subject=subject, draft=draft)
+        return Response(budget_json(_one(actor, organization_id, services.budget_id(subject))))
 
-    @operation()
+    @operation(step_up=True)
     def delete(self, request: Request, organization_id: UUID, subject_id: UUID) -> Response:
         """Remove a budget; spend stays on record."""
         require(self.actor(), Action.BUDGET_SET, organization_id)
-        budget_end(actor=self.actor(), subject=subject_of(organization_id, subject_id))
+        services.budget_end(actor=self.actor(), subject=subject_of(organization_id, subject_id))
         return Response(status=204)
 
 
-def subject_of(organization: UUID, subject: UUID) -> Subject:
-    """The organization, project or key of that id; raises ObjectDoesNotExist for strangers'."""
+def subject_of(
+    organization: UUID, subject: UUID, model: str = "", *, per_user: bool = False
+) -> services.Subject:
+    """The organization, project or key of that id, or the part of a project, also by the id of its
+    budget; raises ObjectDoesNotExist for strangers'.
+    """
     with organization_scope([organization]):
+        part = BudgetPart.objects.filter(budget=subject, template=None).first()
+        if part is not None:
+            subject, model, per_user = part.project, part.model or "", not part.model
+        project = Project.objects.filter(id=subject, organization_id=organization).first()
+        if (model or per_user) and project is not None and not (model and per_user):
+            return services.ProjectPart(project, model)
+        if model or per_user:
+            told = "Only a project's budget may be of a model or, instead, of each end user."
+            raise ValidationError({"model" if model else "per_user": told})
         if subject == organization:
             return Organization.objects.get(id=subject)
-        project = Project.objects.filter(id=subject, organization_id=organization).first()
         return project or ApiKey.objects.get(id=subject, organization_id=organization)
 
 
@@ -119,11 +112,7 @@ def budget_json(row: BudgetRow) -> BudgetJson:
         row,
         id=id_of_type(row.scope, row.id),
         object="budget",
-        allowance_nano=row.allowance,
-        carried_nano=row.carried,
-        spent_nano=row.spent,
-        held_nano=row.held,
-        room_nano=row.room,
+        project=row.project and public_id("proj", row.project),
     )
 
 

@@ -13,10 +13,14 @@ class BudgetScope(models.TextChoices):
     PROJECT = "project"
     ORGANIZATION = "organization"
     WALLET = "wallet"
+    MODEL = "model"
+    USERS = "users"
+    USER = "user"
 
 
 class Budget(models.Model):
-    """How much a key, project or organization may spend, in nano-USD. `id` is that thing's id.
+    """How much a key, project or organization may spend, in nano-USD. `id` is that thing's id;
+    those of a project's models and end users have their own, and a `BudgetPart`.
 
     A prepaid organization has one of scope `wallet` besides: its `lim` is what was ever put in, its
     `posted` what was charged, and its id is that of `accounts.wallet_id`.
@@ -84,6 +88,20 @@ class BudgetTerms(models.Model):
 
         managed = False
         db_table = "budget_terms"
+
+
+class BudgetPart(models.Model):
+    """Which part of a project a budget is of: a model, each end user, or one, from `template`."""
+
+    budget = models.UUIDField(primary_key=True)
+    organization = models.UUIDField()
+    project = models.UUIDField()
+    template = models.UUIDField(null=True)
+    model = models.TextField(null=True)
+
+    class Meta:
+        managed = False
+        db_table = "budget_parts"
 
 
 class BudgetAlert(models.Model):

@@ -1,25 +1,33 @@
 """Budgets as pages, jobs and programs read them. Changes nothing."""
 
-import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from uuid import UUID
 
-from controlplane.billing.budgets.models import UNLIMITED_NANO, Budget, BudgetAlert, BudgetPeriod
+from controlplane.billing.budgets.models import (
+    UNLIMITED_NANO,
+    Budget,
+    BudgetAlert,
+    BudgetPart,
+    BudgetPeriod,
+)
 from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
-from controlplane.core.scope import organization_scope
 from controlplane.telemetry.reading import bounded_read
-from controlplane.tenants.access import require
+from controlplane.tenants.access import permitted
 
 HUNDRED = 100
 
 
 @dataclass(frozen=True)
 class BudgetRow:
-    """A budget as people read it; nothing in it is only for the hot path."""
+    """A budget as people read it; nothing in it is only for the hot path.
 
-    id: uuid.UUID
+    That of every end user of a project has the scope `users`, those of its models `model`.
+    """
+
+    id: UUID
     scope: str
     allowance: int
     carried: int
@@ -33,6 +41,8 @@ class BudgetRow:
     turns_at: datetime | None
     alerts: list[int]
     raised: list[int]
+    project: UUID | None = None
+    model: str | None = None
 
     @property
     def available(self) -> int:
@@ -44,41 +54,37 @@ class BudgetRow:
         return self.spent * HUNDRED // self.available if self.available else HUNDRED
 
 
-def budgets_of(subjects: Iterable[uuid.UUID]) -> dict[uuid.UUID, Budget]:
-    """Budgets by the id of the key, project or organization that they limit."""
-    return {budget.id: budget for budget in Budget.objects.filter(id__in=list(subjects))}
-
-
-def budgets_with_terms(subjects: Iterable[uuid.UUID]) -> dict[uuid.UUID, Budget]:
-    """The same with what was agreed on about each."""
+def budgets_of(subjects: Iterable[UUID]) -> dict[UUID, Budget]:
+    """With what was agreed on about each."""
     rows = Budget.objects.filter(id__in=list(subjects)).select_related("terms")
     return {budget.id: budget for budget in rows}
 
 
-def budget_map(
-    *, organization: uuid.UUID, subjects: Iterable[uuid.UUID]
-) -> dict[uuid.UUID, Budget]:
+def budget_map(*, organization: UUID, subjects: Iterable[UUID]) -> dict[UUID, Budget]:
     """Budgets of an organization by the id of what they limit."""
     with bounded_read([organization]):
         return budgets_of(subjects)
 
 
-def budget_list(*, actor: Actor, organization: uuid.UUID) -> list[BudgetRow]:
+def budget_list(*, actor: Actor, organization: UUID) -> list[BudgetRow]:
     """Every limit in force, the organization's first; each with what is spent and reached."""
-    require(actor, Action.LEDGER_VIEW, organization)
-    with organization_scope([organization]):
+    with permitted(actor, Action.LEDGER_VIEW, organization):
         rows = Budget.objects.filter(organization=organization, lim__lt=UNLIMITED_NANO)
-        found = list(rows.exclude(scope="wallet").select_related("terms"))
-        raised: dict[tuple[uuid.UUID, datetime], list[int]] = {}
+        found = list(rows.exclude(scope__in=["wallet", "user"]).select_related("terms"))
+        parts = {one.budget: one for one in BudgetPart.objects.filter(template=None)}
+        raised: dict[tuple[UUID, datetime], list[int]] = {}
         for alert in BudgetAlert.objects.filter(budget__in=[one.id for one in found]):
             raised.setdefault((alert.budget, alert.began_at), []).append(alert.percent)
-    order = {"organization": 0, "project": 1, "key": 2}
+    order = ("organization", "project", "users", "model", "key")
     return sorted(
-        (_budget_row(one, raised) for one in found), key=lambda row: (order[row.scope], row.id)
+        (_budget_row(one, raised, parts.get(one.id)) for one in found),
+        key=lambda row: (order.index(row.scope), row.id),
     )
 
 
-def _budget_row(budget: Budget, raised: dict[tuple[uuid.UUID, datetime], list[int]]) -> BudgetRow:
+def _budget_row(
+    budget: Budget, raised: dict[tuple[UUID, datetime], list[int]], part: BudgetPart | None
+) -> BudgetRow:
     terms = getattr(budget, "terms", None)
     began = terms.began_at if terms else None
     return BudgetRow(
@@ -96,4 +102,6 @@ def _budget_row(budget: Budget, raised: dict[tuple[uuid.UUID, datetime], list[in
         turns_at=terms.turns_at if terms else None,
         alerts=sorted(terms.alerts) if terms else [],
         raised=sorted(raised.get((budget.id, began), [])) if began else [],
+        project=part.project if part else None,
+        model=part.model if part else None,
     )

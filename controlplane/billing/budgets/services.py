@@ -1,41 +1,64 @@
-"""Budgets that begin again by the calendar of a named zone: set by people, turned by a job.
+"""Budgets that begin again by the calendar of a named zone: set by people, turned by a job; and
+shares of them that were reached: noted once in each period, and sent by mail.
 
 Enforcement stays one comparison on the budget's row; a turn only moves its limit.
 """
 
 import uuid
-from dataclasses import dataclass
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
+from typing import NamedTuple
+from uuid import UUID, uuid5
 from zoneinfo import ZoneInfo, available_timezones
 
+import msgspec
+import structlog
 from django.core.exceptions import ValidationError
+from django.core.mail import send_mail
 from django.db import connection
 
-from controlplane.billing.budgets.alerts import forget_unreached
 from controlplane.billing.budgets.models import (
     UNLIMITED_NANO,
+    Budget,
+    BudgetAlert,
+    BudgetPart,
     BudgetPeriod,
     BudgetScope,
     BudgetTerms,
 )
-from controlplane.core.audit.entries import OPERATOR, Actor, audit_record
+from controlplane.catalog.selectors import model_find
+from controlplane.core.audit.entries import OPERATOR, Actor, Facts, audit_record
 from controlplane.core.jobs.each import each_alone
-from controlplane.core.permissions import Action
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import Action, Role, organization_scope, role_allows
+from controlplane.core.queries import rows, value
 from controlplane.kernel.calendar import period_around
-from controlplane.tenants.access import require
+from controlplane.kernel.ids import id_of_type
+from controlplane.kernel.money import usd_text
+from controlplane.tenants.access import permitted, require
 from controlplane.tenants.models import ApiKey, Organization, Project
+from controlplane.tenants.people.selectors import member_list
 from controlplane.tenants.selectors import organization_ids
 
 ALERTS_MAX = 10
 ALERT_PERCENT_MAX = 1_000
 TURNS_PER_RUN_MAX = 1_000
-Subject = Organization | Project | ApiKey
+ALERT_PAGE_ROWS = 500
+HUNDRED = 100
+log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
-class BudgetDraft:
+class ProjectPart(NamedTuple):
+    """The requests of a project to one model; without a model those of each end user."""
+
+    project: Project
+    model: str = ""
+
+
+Subject = Organization | Project | ApiKey | ProjectPart
+
+
+class BudgetDraft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What may be spent in each period, or in all where `period` is none.
 
     Days and weeks (from Monday) and months begin by the clock of `zone`, an IANA name. With
@@ -58,20 +81,31 @@ def budget_plan(*, actor: Actor, subject: Subject, draft: BudgetDraft) -> None:
     organization = _organization_of(subject)
     require(actor, Action.BUDGET_SET, organization)
     _check(draft)
+    if isinstance(subject, ProjectPart):
+        _check_part(subject, draft)
+    about, part = _audited(subject)
     terms = BudgetTerms(
         period=draft.period, zone=draft.zone, rollover=draft.rollover, alerts=sorted(draft.alerts)
     )
     budget = budget_id(subject)
     with organization_scope([organization]):
+        if isinstance(subject, ProjectPart):
+            BudgetPart.objects.get_or_create(
+                budget=budget,
+                organization=organization,
+                project=subject.project.id,
+                model=subject.model or None,
+            )
         budget_put(organization, budget, scope_of(subject), terms, draft.allowance_nano)
         forget_unreached(budget)
         audit_record(
             actor,
             "budget.set",
-            subject=subject,
+            subject=about,
             organization_id=organization,
             detail={
                 "scope": scope_of(subject).value,
+                **part,
                 "allowance_nano": draft.allowance_nano,
                 "period": draft.period,
                 "zone": draft.zone,
@@ -84,17 +118,15 @@ def budget_plan(*, actor: Actor, subject: Subject, draft: BudgetDraft) -> None:
 def budget_end(*, actor: Actor, subject: Subject) -> None:
     """Take a budget away; what was spent is still counted."""
     organization = _organization_of(subject)
-    require(actor, Action.BUDGET_SET, organization)
-    with organization_scope([organization]):
+    with permitted(actor, Action.BUDGET_SET, organization):
         budget_put(
             organization, budget_id(subject), scope_of(subject), BudgetTerms(), UNLIMITED_NANO
         )
-        audit_record(actor, "budget.end", subject=subject, organization_id=organization)
+        about, part = _audited(subject)
+        audit_record(actor, "budget.end", subject=about, organization_id=organization, detail=part)
 
 
-def budget_set(
-    organization: uuid.UUID, subject: uuid.UUID, *, scope: BudgetScope, limit_nano: int
-) -> None:
+def budget_set(organization: UUID, subject: UUID, *, scope: BudgetScope, limit_nano: int) -> None:
     """Limit what a key, project or organization may spend; may be below what is spent.
 
     A budget that begins anew by the calendar goes on to do so. Raises ValueError on a limit that no
@@ -108,41 +140,33 @@ def budget_set(
 
 
 def budget_put(
-    organization: uuid.UUID,
-    subject: uuid.UUID,
-    scope: BudgetScope,
-    terms: BudgetTerms,
-    limit_nano: int,
+    organization: UUID, subject: UUID, scope: BudgetScope, terms: BudgetTerms, limit_nano: int
 ) -> None:
     """Write a budget by these terms' period, zone, roll-over and alerts; needs the scope open."""
     period = BudgetPeriod(terms.period)
     began, turns = period_around(period, ZoneInfo(terms.zone), datetime.now(UTC))
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT ledger_budget_set(%s, %s, %s, %s, %s, %s, %s, %s::smallint[], %s, %s)",
-            [
-                subject,
-                organization,
-                scope.value,
-                limit_nano,
-                period.value,
-                terms.zone,
-                terms.rollover,
-                terms.alerts,
-                began,
-                turns,
-            ],
-        )
+    rows(
+        "SELECT ledger_budget_set(%s, %s, %s, %s, %s, %s, %s, %s::smallint[], %s, %s)",
+        [
+            *(subject, organization, scope.value, limit_nano),
+            *(period.value, terms.zone, terms.rollover, terms.alerts, began, turns),
+        ],
+    )
 
 
-def budget_id(subject: Subject) -> uuid.UUID:
+def budget_id(subject: Subject) -> UUID:
     """The id of the budget of something; a rotated key spends from the first key's."""
+    if isinstance(subject, ProjectPart):
+        part = f"model {subject.model}" if subject.model else "users"
+        return uuid5(subject.project.id, part)
     return subject.limits_id if isinstance(subject, ApiKey) else subject.id
 
 
 def scope_of(subject: Subject) -> BudgetScope:
     if isinstance(subject, ApiKey):
         return BudgetScope.KEY
+    if isinstance(subject, ProjectPart):
+        return BudgetScope.MODEL if subject.model else BudgetScope.USERS
     return BudgetScope.PROJECT if isinstance(subject, Project) else BudgetScope.ORGANIZATION
 
 
@@ -152,27 +176,39 @@ def turn_budgets() -> int:
     One that fails keeps the limit of its old period, so it never allows too much.
     """
     organizations = organization_ids(user=OPERATOR)
-    with organization_scope(organizations), connection.cursor() as cursor:
-        cursor.execute("SELECT clock_timestamp()")
-        now: datetime = cursor.fetchone()[0].astimezone(UTC)
-        rows = BudgetTerms.objects.filter(turns_at__lte=now).order_by("turns_at", "budget_id")
-        due = list(rows[:TURNS_PER_RUN_MAX])
+    with organization_scope(organizations):
+        now = value("SELECT clock_timestamp()").astimezone(UTC)
+        ended = BudgetTerms.objects.filter(turns_at__lte=now).order_by("turns_at", "budget_id")
+        due = list(ended[:TURNS_PER_RUN_MAX])
     return sum(each_alone("turn_budgets", due, partial(_turn, now)))
 
 
 def _turn(now: datetime, terms: BudgetTerms) -> int:
     began, turns = period_around(terms.period, ZoneInfo(terms.zone), now)
-    with organization_scope([terms.organization]), connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT ledger_budget_turn(%s, %s, %s, %s)",
-            [terms.budget_id, terms.turns_at, began, turns],
-        )
-        turned: int = cursor.fetchone()[0]
-        return turned
+    values = [terms.budget_id, terms.turns_at, began, turns]
+    with organization_scope([terms.organization]):
+        return int(value("SELECT ledger_budget_turn(%s, %s, %s, %s)", values))
 
 
-def _organization_of(subject: Subject) -> uuid.UUID:
+def _audited(subject: Subject) -> tuple[Organization | Project | ApiKey, Facts]:
+    """What an audit entry is about, and which part of it."""
+    if isinstance(subject, ProjectPart):
+        return subject.project, {"model": subject.model}
+    return subject, {}
+
+
+def _organization_of(subject: Subject) -> UUID:
+    if isinstance(subject, ProjectPart):
+        return subject.project.organization_id
     return subject.id if isinstance(subject, Organization) else subject.organization_id
+
+
+def _check_part(part: ProjectPart, draft: BudgetDraft) -> None:
+    if part.model and model_find(name=part.model) is None:
+        raise ValidationError({"model": f"Model {part.model!r} not found."})
+    if not part.model and (draft.rollover or draft.alerts):
+        told = "A budget of each end user has no carry-over and no alerts."
+        raise ValidationError({"rollover" if draft.rollover else "alerts": told})
 
 
 def _check(draft: BudgetDraft) -> None:
@@ -188,3 +224,92 @@ def _check(draft: BudgetDraft) -> None:
         raise ValidationError({"alerts": f"At most {ALERTS_MAX} different percentages."})
     if not all(1 <= percent <= ALERT_PERCENT_MAX for percent in draft.alerts):
         raise ValidationError({"alerts": f"Must be 1 to {ALERT_PERCENT_MAX} percent."})
+
+
+def raise_alerts() -> int:
+    """Note, and tell by mail, every share that a budget has newly reached; returns how many."""
+    organizations = organization_ids(user=OPERATOR)
+    return sum(
+        sum(each_alone("raise_alerts", budgets, _raise)) for budgets in _alert_pages(organizations)
+    )
+
+
+def _raise(budget: Budget) -> int:
+    with organization_scope([budget.organization]):
+        new = [percent for percent in reached(budget) if _note(budget, percent)]
+    if new:
+        _tell(budget, max(new))
+    return len(new)
+
+
+def spent_nano(budget: Budget, terms: BudgetTerms) -> int:
+    """What counts against this period: charged since it began, less what was given back."""
+    return budget.posted - terms.base - terms.given
+
+
+def reached(budget: Budget) -> list[int]:
+    """The percentages of its alerts that a budget has reached; it comes with its terms."""
+    terms = budget.terms
+    available = terms.allowance + terms.carried
+    spent = spent_nano(budget, terms)
+    return [percent for percent in terms.alerts if spent * HUNDRED >= percent * available]
+
+
+def _alert_pages(organizations: list[uuid.UUID]) -> Iterator[list[Budget]]:
+    last = uuid.UUID(int=0)
+    while True:
+        with organization_scope(organizations):
+            rows = Budget.objects.filter(id__gt=last, terms__alerts__len__gt=0)
+            page = list(rows.select_related("terms").order_by("id")[:ALERT_PAGE_ROWS])
+        if not page:
+            return
+        yield page
+        last = page[-1].id
+
+
+def _note(budget: Budget, percent: int) -> bool:
+    terms = budget.terms
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO budget_alerts (budget, began_at, percent, organization, spent, allowance)"
+            " VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
+            [
+                budget.id,
+                terms.began_at,
+                percent,
+                budget.organization,
+                spent_nano(budget, terms),
+                terms.allowance + terms.carried,
+            ],
+        )
+        return bool(cursor.rowcount)
+
+
+def forget_unreached(budget_id: uuid.UUID) -> None:
+    """A raised limit can be reached again: what is below it now is told again then."""
+    budget = Budget.objects.select_related("terms").get(id=budget_id)
+    alerts = BudgetAlert.objects.filter(budget=budget_id, began_at=budget.terms.began_at)
+    alerts.exclude(percent__in=reached(budget)).delete()
+
+
+def _tell(budget: Budget, percent: int) -> None:
+    members = [
+        one.membership for one in member_list(actor=OPERATOR, organization_id=budget.organization)
+    ]
+    to = [one.user.email for one in members if role_allows(Role(one.role), Action.BUDGET_SET)]
+    terms = budget.terms
+    what = f"the {budget.scope} {budget.id}"
+    try:
+        send_mail(
+            f"Sluice: {percent} % of a budget is spent",
+            f"Of the budget of {what}, {usd_text(spent_nano(budget, terms))} USD of"
+            f" {usd_text(terms.allowance + terms.carried)} USD are spent."
+            f" Period: {terms.period} ({terms.zone}), since {terms.began_at:%Y-%m-%d %H:%M} UTC.\n",
+            None,
+            to,
+        )
+    except OSError as error:
+        # The pages show the alert in any case.
+        log.warning(
+            "alert_not_mailed", budget=id_of_type(budget.scope, budget.id), reason=str(error)
+        )

@@ -23,23 +23,17 @@ DECISIONS: dict[str, Callable[..., WalletGrant]] = {
 
 
 class GrantDecision(MoneyView):
-    """`POST grants/<id>/approve | refuse`: by someone else than who asked; for staff."""
-
-    step_up_methods = frozenset({"POST"})
-
-    @operation(answer=GrantJson)
+    @operation(answer=GrantJson, step_up=True)
     def post(
         self, request: Request, organization_id: UUID, grant_id: UUID, decision: str
     ) -> Response:
         """Approve or refuse a pending grant; 403 for the person who requested it."""
         require(self.actor(), Action.CREDIT_GRANT)
-        grant = grant_get(actor=self.actor(), organization_id=organization_id, grant_id=grant_id)
+        grant = grant_get(**self.whose(), grant_id=grant_id)
         return Response(grant_json(DECISIONS[decision](actor=self.actor(), grant=grant)))
 
 
 class PendingGrants(ApiView):
-    """`GET grants`: what waits for a second person, in all organizations; for staff."""
-
     @operation(list_of=Whole(GrantJson))
     def get(self, request: Request) -> Response:
         """List pending grants, oldest first."""

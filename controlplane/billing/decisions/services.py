@@ -12,9 +12,8 @@ from controlplane.billing.reversals.requests import reversal_book
 from controlplane.billing.wallets.services import wallet_book
 from controlplane.core.api.refusals import refuse_kept
 from controlplane.core.audit.entries import Actor
-from controlplane.core.errors.conflict import Conflict
-from controlplane.core.permissions import Action
-from controlplane.core.scope import organization_scope
+from controlplane.core.errors.body import Conflict
+from controlplane.core.permissions import Action, organization_scope
 from controlplane.tenants.access import require
 
 NOT_ALONE = "The person who requested this cannot approve it."

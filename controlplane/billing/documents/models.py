@@ -7,6 +7,7 @@ derived from the rows that refer to it.
 from typing import ClassVar
 
 from django.db import models
+from django.db.models import CheckConstraint, Index, Q, UniqueConstraint
 
 from controlplane.billing.approvals.models import REASON_CHARS_MAX
 from controlplane.billing.documents.lines import NANO_PER_CENT
@@ -51,23 +52,19 @@ class BillingProfile(BaseModel):
     class Meta:
         db_table = "billing_profiles"
         constraints: ClassVar = [
-            models.CheckConstraint(
-                condition=models.Q(tax_basis_points__range=(0, BASIS_POINTS_MAX)),
+            CheckConstraint(
+                condition=Q(tax_basis_points__range=(0, BASIS_POINTS_MAX)),
                 name="billing_profile_tax_bounds",
             ),
-            models.CheckConstraint(
-                condition=models.Q(tax_basis_points=0) | ~models.Q(tax_jurisdiction=""),
+            CheckConstraint(
+                condition=Q(tax_basis_points=0) | ~Q(tax_jurisdiction=""),
                 name="billing_profile_tax_has_jurisdiction",
             ),
-            models.CheckConstraint(
-                condition=models.Q(terms_days__isnull=True)
-                | models.Q(terms_days__range=(0, TERMS_DAYS_MAX)),
+            CheckConstraint(
+                condition=Q(terms_days__isnull=True) | Q(terms_days__range=(0, TERMS_DAYS_MAX)),
                 name="billing_profile_terms_bounds",
             ),
         ]
-
-    def __str__(self) -> str:
-        return self.name or str(self.organization)
 
 
 class Invoice(BaseModel):
@@ -107,37 +104,30 @@ class Invoice(BaseModel):
     class Meta:
         db_table = "invoices"
         constraints: ClassVar = [
-            models.UniqueConstraint(fields=["kind", "number"], name="invoice_number_once"),
-            models.UniqueConstraint(
+            UniqueConstraint(fields=["kind", "number"], name="invoice_number_once"),
+            UniqueConstraint(
                 fields=["organization", "period"],
-                condition=~models.Q(kind="credit_note"),
+                condition=~Q(kind="credit_note"),
                 name="one_invoice_of_a_period",
             ),
-            models.CheckConstraint(
-                condition=models.Q(kind__in=DocumentKind.values), name="invoice_kind_known"
-            ),
-            models.CheckConstraint(
-                condition=models.Q(total_cents=models.F("net_cents") + models.F("tax_cents")),
+            CheckConstraint(condition=Q(kind__in=DocumentKind.values), name="invoice_kind_known"),
+            CheckConstraint(
+                condition=Q(total_cents=models.F("net_cents") + models.F("tax_cents")),
                 name="invoice_total_is_net_and_tax",
             ),
-            models.CheckConstraint(
-                condition=models.Q(carried_cents=0)
-                | models.Q(kind="invoice", carried_cents__gt=0)
-                & models.Q(carried_cents__lte=models.F("total_cents")),
+            CheckConstraint(
+                condition=Q(carried_cents=0)
+                | Q(kind="invoice", carried_cents__gt=0)
+                & Q(carried_cents__lte=models.F("total_cents")),
                 name="invoice_carries_at_most_its_total",
             ),
-            models.CheckConstraint(
-                condition=models.Q(kind="credit_note", corrects__isnull=False)
-                | (~models.Q(kind="credit_note") & models.Q(corrects__isnull=True)),
+            CheckConstraint(
+                condition=Q(kind="credit_note", corrects__isnull=False)
+                | (~Q(kind="credit_note") & Q(corrects__isnull=True)),
                 name="credit_note_corrects_an_invoice",
             ),
         ]
-        indexes: ClassVar = [
-            models.Index(fields=["organization", "-id"], name="invoice_newest_first")
-        ]
-
-    def __str__(self) -> str:
-        return self.title
+        indexes: ClassVar = [Index(fields=["organization", "-id"], name="invoice_newest_first")]
 
     @property
     def title(self) -> str:

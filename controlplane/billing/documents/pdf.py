@@ -87,7 +87,6 @@ class _Sheet(FPDF):
         self._letters = self._code_points("") & self._code_points("B") | {ord("\n")}
 
     def header(self) -> None:
-        """On the first page the title, on others which document it is."""
         if self.page_no() == 1:
             self._say(LEFT, TOP, TITLES[DocumentKind(self._document.kind)], HEAD)
             self._say(LEFT, TOP + 9, self._document.title, NUMBER)
@@ -98,7 +97,6 @@ class _Sheet(FPDF):
             self.set_y(TOP + 9)
 
     def footer(self) -> None:
-        """Who issued it, and which page this is."""
         issuer = self._document.issuer
         parts = (issuer["name"], issuer["tax_id"], issuer["email"])
         self._rule(BOTTOM + 6)
@@ -127,8 +125,7 @@ class _Sheet(FPDF):
             y += ROW
         self.set_y(max(*ends, y) + 7)
         if document.reason:
-            self.set_font(FONT, "", BODY)
-            self.set_text_color(*INK)
+            self._take(PLAIN)
             self.multi_cell(RIGHT - LEFT, ROW, self._shown(f"Reason: {document.reason}"), align="L")
             self.set_y(self.get_y() + 3)
 
@@ -153,7 +150,6 @@ class _Sheet(FPDF):
         self.set_y(self.get_y() + 4)
 
     def totals(self) -> None:
-        """The sum, its rounding, tax, and what is to be done."""
         document = self._document
         note = document.kind == DocumentKind.CREDIT_NOTE
         head = "Credited (exact)" if note else "Charges on the ledger"
@@ -179,8 +175,7 @@ class _Sheet(FPDF):
         due = 0 if document.kind == DocumentKind.STATEMENT else document.asked_cents
         self._say_right(RIGHT, y + 3, f"USD {cents_text(due)}", DUE)
         self.set_xy(LEFT, y + 14)
-        self.set_font(FONT, "", BODY)
-        self.set_text_color(*MUTED)
+        self._take(FAINT)
         told = "\n".join(filter(None, (due_words(document)[1], document.issuer.get("pay_to", ""))))
         self.multi_cell(RIGHT - LEFT, ROW, self._shown(told), align="L")
 
@@ -189,8 +184,7 @@ class _Sheet(FPDF):
         self._say(x, y + 4, party["name"], BOLD, width=58)
         rows = [*party["address"].split("\n"), party["tax_id"], party["email"]]
         self.set_xy(x, y + 4 + ROW)
-        self.set_font(FONT, "", BODY)
-        self.set_text_color(*INK)
+        self._take(PLAIN)
         for row in filter(None, rows):
             self.set_x(x)
             self.multi_cell(58, 4.6, self._shown(row), align="L", new_x=XPos.LEFT, new_y=YPos.NEXT)

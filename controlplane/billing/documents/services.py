@@ -13,11 +13,13 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 from psycopg.errors import UniqueViolation
 
-from controlplane.billing.documents.lines import Line, document_totals, lines_json
+from controlplane.billing.documents.lines import NANO_PER_CENT, Line, document_totals, lines_json
 from controlplane.billing.documents.models import BillingProfile, DocumentKind, Invoice
+from controlplane.billing.ledger import accounts
 from controlplane.billing.ledger.journal import journal_book
+from controlplane.billing.ledger.models import EntryKind
 from controlplane.core.audit.entries import Actor, audit_record
-from controlplane.core.errors.conflict import Conflict
+from controlplane.core.errors.body import Conflict
 
 # Bookings of the documents themselves: what they say already stands on a document.
 OWN = "document:"
@@ -104,6 +106,25 @@ def document_book(actor: Actor, document: Invoice, **booking: Any) -> None:
         actor=actor,
         **booking,
     )
+
+
+def cents_book(
+    actor: Actor, document: Invoice, *, rounding_nano: int, approved_by: str | None = None
+) -> None:
+    """Book its rounding to whole cents and its tax: to what is owed, of a note from there."""
+    owed = accounts.receivable(document.organization)
+    for part, kind, nano, account, reason in (
+        ("rounding", EntryKind.INVOICE_ROUNDING, rounding_nano, accounts.ROUNDING,
+         f"Rounding of {document.title} to whole cents"),
+        ("tax", EntryKind.TAX, document.tax_cents * NANO_PER_CENT,
+         accounts.tax(document.tax_jurisdiction), f"Tax of {document.title}"),
+    ):  # fmt: skip
+        gives = document.kind == DocumentKind.CREDIT_NOTE
+        debit, credit = (account, owed) if gives else (owed, account)
+        document_book(
+            actor, document, part=part, kind=kind, debit=debit, credit=credit, nano=nano,
+            reason=reason, approved_by=approved_by,
+        )  # fmt: skip
 
 
 def document_digest(document: Invoice) -> bytes:

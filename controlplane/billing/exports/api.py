@@ -6,24 +6,25 @@ from uuid import UUID
 
 import msgspec
 from django.core.exceptions import ValidationError
-from django.http import HttpRequest, StreamingHttpResponse
+from django.http import Http404, HttpRequest, StreamingHttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.billing.exports import selectors, services
-from controlplane.billing.exports.answers import file_answer, stream_answer
-from controlplane.billing.exports.models import Export
+from controlplane.billing.exports.files import export_size, read_export
+from controlplane.billing.exports.kinds import through_of
+from controlplane.billing.exports.models import Export, ExportState
 from controlplane.billing.exports.spec import ExportSpec, days_of_period, spec_of
 from controlplane.billing.exports.tasks import export_enqueue
+from controlplane.billing.exports.writer import spec_from, stream_lines
 from controlplane.core.answers import answer_of
-from controlplane.core.api.schema import operation
+from controlplane.core.api.schema import CREATED, operation
 from controlplane.core.api.views import ApiView
+from controlplane.core.streaming import csv_answer
 from controlplane.kernel.ids import ExportId
 from controlplane.kernel.money import usd_text
-
-CREATED = 201
 
 
 class ExportBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -77,12 +78,11 @@ class Exports(ApiView):
     @operation(list_of=ExportJson)
     def get(self, request: Request, organization_id: UUID) -> Response:
         """List exports, newest first."""
-        found = selectors.export_page(
-            actor=self.actor(), organization_id=organization_id, ask=self.page_ask("export")
+        return self.page(
+            selectors.export_page(**self.whose(), ask=self.page_ask("export")), export_json
         )
-        return self.page(found, export_json)
 
-    @operation(body=ExportBody, answer=ExportJson, status=CREATED)
+    @operation(body=ExportBody, answer={CREATED: ExportJson})
     def post(self, request: Request, organization_id: UUID) -> Response:
         """Create an export; a worker writes the file."""
         actor, body = self.actor(), self.body(ExportBody)
@@ -98,9 +98,7 @@ class OneExport(ApiView):
     @operation(answer=OneExportJson)
     def get(self, request: Request, organization_id: UUID, export_id: UUID) -> Response:
         """Get an export."""
-        found = selectors.export_get(
-            actor=self.actor(), organization_id=organization_id, export_id=export_id
-        )
+        found = selectors.export_get(**self.whose(), export_id=export_id)
         return Response({**export_json(found), "manifest": found.manifest})
 
 
@@ -111,10 +109,8 @@ class ExportDownload(ApiView):
     def get(
         self, request: Request, organization_id: UUID, export_id: UUID
     ) -> StreamingHttpResponse:
-        found = selectors.export_get(
-            actor=self.actor(), organization_id=organization_id, export_id=export_id
-        )
-        return file_answer(_plain(request), found)
+        found = selectors.export_get(**self.whose(), export_id=export_id)
+        return file_answer(request._request, found)
 
 
 class ExportStream(ApiView):
@@ -129,7 +125,7 @@ class ExportStream(ApiView):
             raise ValidationError({"query": [f"{error}."]}) from error
         spec = _spec(organization_id, body)
         selectors.export_streamable(actor=actor, spec=spec)
-        return stream_answer(_plain(request), spec)
+        return stream_answer(request._request, spec)
 
 
 def export_json(export: Export) -> ExportJson:
@@ -159,7 +155,26 @@ def _spec(organization_id: UUID, body: ExportBody) -> ExportSpec:
     )
 
 
-def _plain(request: Request) -> HttpRequest:
-    """Django's request inside the framework's."""
-    found: HttpRequest = request._request
-    return found
+def file_answer(request: HttpRequest, export: Export) -> StreamingHttpResponse:
+    """A finished export's file; raises Http404 where it is not finished, or gone."""
+    size = export_size(export.id) if export.state == ExportState.DONE else None
+    if size is None or size != export.bytes_done:
+        raise Http404
+    answer = csv_answer(request, export_file_name(export), read_export(export.id))
+    answer["Content-Length"] = str(size)
+    return answer
+
+
+def stream_answer(request: HttpRequest, spec: ExportSpec) -> StreamingHttpResponse:
+    through = through_of(spec)
+    lines = (text.encode() for text in stream_lines(spec, through))
+    return csv_answer(request, spec.file_name(through), lines)
+
+
+def export_file_name(export: Export) -> str:
+    """What a written export is called when it is saved."""
+    return spec_from(export).file_name(export.through or export.end)
+
+
+def manifest_name(export: Export) -> str:
+    return export_file_name(export).removesuffix(".csv") + ".manifest.json"

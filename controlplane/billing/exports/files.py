@@ -38,7 +38,6 @@ class ExportFile:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the bytes so far, in hexadecimal."""
         return self._hash.hexdigest()
 
     def go_on_at(self, size: int) -> None:

@@ -13,14 +13,12 @@ from controlplane.billing.exports.spec import ExportSpec
 from controlplane.billing.ledger.hours import hours, sealed_through
 from controlplane.billing.ledger.models import Transfer
 from controlplane.billing.ledger.services import BOOKED_DAYS_MAX, SEAL_LAG
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import organization_scope
 from controlplane.telemetry.reading import bounded_read
 from controlplane.telemetry.selectors_requests import id_floor
-from controlplane.tenants.selectors_names import names_of
+from controlplane.tenants.selectors import names_of
 
-PAGES: dict[
-    ExportKind, type[UsagePages] | type[DetailPages] | type[FocusPages] | type[JournalPages]
-] = {
+PAGES: dict[ExportKind, type[UsagePages | DetailPages | FocusPages | JournalPages]] = {
     ExportKind.USAGE: UsagePages,
     ExportKind.DETAIL: DetailPages,
     ExportKind.FOCUS: FocusPages,

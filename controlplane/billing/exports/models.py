@@ -4,6 +4,7 @@ The file itself lies in the exports' folder under the row's id.
 """
 
 from django.db import models
+from django.db.models import CheckConstraint, Index, Q
 
 from controlplane.core.models import BaseModel
 
@@ -69,19 +70,13 @@ class Export(BaseModel):
     class Meta:
         db_table = "exports"
         constraints = [
-            models.CheckConstraint(
-                condition=models.Q(end__gt=models.F("start")), name="export_of_some_time"
-            ),
-            models.CheckConstraint(
-                condition=models.Q(state__in=ExportState.values), name="export_state_known"
-            ),
+            CheckConstraint(condition=Q(end__gt=models.F("start")), name="export_of_some_time"),
+            CheckConstraint(condition=Q(state__in=ExportState.values), name="export_state_known"),
         ]
         indexes = [
-            models.Index(fields=["organization_id", "-id"], name="exports_newest_first"),
-            models.Index(
-                fields=["id"],
-                condition=models.Q(state__in=("waiting", "running")),
-                name="exports_at_work",
+            Index(fields=["organization_id", "-id"], name="exports_newest_first"),
+            Index(
+                fields=["id"], condition=Q(state__in=("waiting", "running")), name="exports_at_work"
             ),
         ]
 
@@ -89,6 +84,3 @@ class Export(BaseModel):
     def complete(self) -> bool:
         """Whether the ledger was sealed to the end of the range when the file was begun."""
         return self.through is not None and self.through >= self.end
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.start:%Y-%m-%d} to {self.end:%Y-%m-%d}"

@@ -8,28 +8,24 @@ from controlplane.billing.exports.kinds import rows_estimated, through_of
 from controlplane.billing.exports.models import Export
 from controlplane.billing.exports.spec import ExportSpec
 from controlplane.billing.ledger.models import LedgerHour
+from controlplane.core.answers import Page, PageAsk, page_read
 from controlplane.core.audit.entries import Actor
-from controlplane.core.paging import Page, PageAsk, page_read
 from controlplane.core.permissions import Action
-from controlplane.core.scope import organization_scope
 from controlplane.telemetry.reading import bounded_read
-from controlplane.tenants.access import require
+from controlplane.tenants.access import permitted, require
 
 # What may be streamed without a job: some seconds' work.
 STREAMED_LINES_MAX = 50_000
 
 
 def export_page(*, actor: Actor, organization_id: uuid.UUID, ask: PageAsk) -> Page[Export]:
-    """An organization's exports, newest first."""
-    require(actor, Action.EXPORT_MAKE, organization_id)
-    with organization_scope([organization_id]):
+    with permitted(actor, Action.EXPORT_MAKE, organization_id):
         return page_read(Export.objects.filter(organization_id=organization_id), ask)
 
 
 def export_get(*, actor: Actor, organization_id: uuid.UUID, export_id: uuid.UUID) -> Export:
     """One of them; raises DoesNotExist for those of others."""
-    require(actor, Action.EXPORT_MAKE, organization_id)
-    with organization_scope([organization_id]):
+    with permitted(actor, Action.EXPORT_MAKE, organization_id):
         return Export.objects.get(organization_id=organization_id, id=export_id)
 
 

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from django.core.exceptions import ValidationError
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
@@ -20,9 +20,9 @@ from controlplane.billing.exports.models import ERROR_CHARS_MAX, Export, ExportS
 from controlplane.billing.exports.spec import ExportSpec
 from controlplane.core.audit.entries import Actor, audit_record
 from controlplane.core.jobs.each import each_alone
-from controlplane.core.permissions import Action
-from controlplane.core.scope import organization_scope
-from controlplane.tenants.access import require
+from controlplane.core.permissions import Action, organization_scope
+from controlplane.core.queries import rows
+from controlplane.tenants.access import permitted
 
 # Of one organization, so that none keeps the workers from the others.
 OPEN_MAX = 5
@@ -51,8 +51,7 @@ def export_create(*, actor: Actor, spec: ExportSpec, enqueue: Enqueue) -> Export
 
     Raises ValidationError where `OPEN_MAX` of the organization are not finished.
     """
-    require(actor, Action.EXPORT_MAKE, spec.organization)
-    with organization_scope([spec.organization]):
+    with permitted(actor, Action.EXPORT_MAKE, spec.organization):
         if Export.objects.filter(state__in=AT_WORK).count() >= OPEN_MAX:
             raise ValidationError(
                 {"kind": f"{OPEN_MAX} exports are in progress; wait until one has finished."}
@@ -153,6 +152,4 @@ def _prune(due: DueExport) -> int:
 
 
 def _dues(query: str, *values: Any) -> list[DueExport]:
-    with connection.cursor() as cursor:
-        cursor.execute(query, values)
-        return [DueExport(*row) for row in cursor.fetchall()]
+    return [DueExport(*row) for row in rows(query, values)]

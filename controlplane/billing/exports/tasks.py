@@ -34,10 +34,7 @@ def exports_resume() -> int:
     return len(due)
 
 
-@shared_task(name="billing.exports_prune")
-def exports_prune() -> int:
-    """Files removed."""
-    return services.exports_prune()
+exports_prune = shared_task(name="billing.exports_prune")(services.exports_prune)
 
 
 def export_enqueue(organization: uuid.UUID, export: uuid.UUID) -> None:
@@ -48,7 +45,4 @@ def export_enqueue(organization: uuid.UUID, export: uuid.UUID) -> None:
         log.warning("export_waits_for_broker", export=public_id("export", export))
 
 
-EVERY_S = {
-    "billing.exports_resume": 15.0,
-    "billing.exports_prune": 3_600.0,
-}
+EVERY_S = {"billing.exports_resume": 15.0, "billing.exports_prune": 3_600.0}

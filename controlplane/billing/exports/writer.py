@@ -4,28 +4,65 @@ Memory holds one page, whatever the file grows to.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
+from typing import Any
 
-from controlplane.billing.cells import head_line
-from controlplane.billing.exports.files import (
-    ExportFile,
-    FileBusy,
-    FileLost,
-    open_export,
-)
+from controlplane.billing.cells import Cell, Column, head_line, time_text
+from controlplane.billing.exports.files import ExportFile, FileBusy, FileLost, open_export
 from controlplane.billing.exports.kinds import pages_of, rows_estimated, scope_of, through_of
-from controlplane.billing.exports.manifest import Figures, manifest_of
 from controlplane.billing.exports.models import Export, ExportGrain, ExportKind, ExportState
 from controlplane.billing.exports.pages.scope import Pages
-from controlplane.billing.exports.services import (
-    DueExport,
-    export_claim,
-    export_fail,
-    export_save,
-)
+from controlplane.billing.exports.services import DueExport, export_claim, export_fail, export_save
 from controlplane.billing.exports.spec import ExportSpec
+from controlplane.billing.months.periods import Period, period_of, state_of
+from controlplane.kernel.ids import public_id
+from controlplane.kernel.money import usd_text
 from controlplane.telemetry.reading import TooMuchToRead
+
+FORMAT = "sluice-export/1"
+FOCUS_VERSION = "1.3"
+
+
+def manifest_of(
+    spec: ExportSpec, through: datetime, columns: Iterable[Column], export: Export
+) -> dict[str, Any]:
+    """What is told of a finished file; its rows are those without the head."""
+    return {
+        "format": FORMAT,
+        **({"focus_version": FOCUS_VERSION} if spec.kind is ExportKind.FOCUS else {}),
+        "kind": spec.kind.value,
+        "grain": spec.grain.value,
+        "organization": public_id("org", spec.organization),
+        "start": time_text(spec.start),
+        "end": time_text(spec.end),
+        # Lines booked from here on are not in the file.
+        "through": time_text(through),
+        "complete": through >= spec.end,
+        "periods": {
+            month.name: state_of(spec.organization, month).value for month in _months(spec)
+        },
+        "currency": "USD",
+        "rows": export.rows_done,
+        "amount_usd": usd_text(export.nano),
+        "amount_nano_usd": export.nano,
+        "bytes": export.bytes_done,
+        "sha256": export.sha256,
+        "formula_guard": not spec.raw,
+        "columns": [{"name": one.name, "type": _type(one)} for one in columns],
+    }
+
+
+def _months(spec: ExportSpec) -> list[Period]:
+    found = [period_of(spec.start)]
+    while found[-1].end < spec.end:
+        found.append(period_of(found[-1].end))
+    return found
+
+
+def _type(column: Column) -> str:
+    return "text" if column.cell is Cell.FREE else column.cell.value
+
 
 # A task ends within its time limit, and leaves the worker to others now and then.
 STRETCH_S_MAX = 60.0
@@ -144,13 +181,7 @@ class _Stretch:
         export = self._export
         export.bytes_done, export.permille, export.cursor = self._file.size, 1_000, ""
         export.sha256, export.state = self._file.digest, ExportState.DONE
-        figures = Figures(
-            rows=export.rows_done,
-            bytes=export.bytes_done,
-            nano=export.nano,
-            sha256=export.sha256,
-        )
         assert export.through is not None
-        export.manifest = manifest_of(self._spec, export.through, pages.columns, figures)
+        export.manifest = manifest_of(self._spec, export.through, pages.columns, export)
         export_save(export, *PROGRESS, "sha256", "state", "manifest", "finished_at", release=True)
         return False

@@ -1,17 +1,17 @@
 """Documents of an organization with where they stand, for those who may see its money."""
 
-import uuid
 from typing import NamedTuple
+from uuid import UUID
 
-from controlplane.billing.access import may_see_money
+from controlplane.billing.access import money_scope
 from controlplane.billing.documents.models import Invoice
-from controlplane.billing.documents.selectors import invoice_get
+from controlplane.billing.documents.profiles import invoice_get
 from controlplane.billing.payments.dunning import Standing
 from controlplane.billing.payments.models import Payment
 from controlplane.billing.payments.selectors import standings
+from controlplane.core.answers import FIRST_PAGE, Page, PageAsk, page_read
 from controlplane.core.audit.entries import Actor
-from controlplane.core.paging import FIRST_PAGE, Page, PageAsk, page_read
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import organization_scope
 
 
 class FoundDocument(NamedTuple):
@@ -23,20 +23,15 @@ class FoundDocument(NamedTuple):
 
 
 def invoice_list(
-    *, actor: Actor, organization_id: uuid.UUID, ask: PageAsk = FIRST_PAGE
+    *, actor: Actor, organization_id: UUID, ask: PageAsk = FIRST_PAGE
 ) -> Page[Standing]:
-    """Documents of an organization, newest first."""
-    may_see_money(actor, organization_id)
-    with organization_scope([organization_id]):
+    with money_scope(actor, organization_id):
         rows = Invoice.objects.filter(organization=organization_id)
         found = page_read(rows.select_related("corrects").defer("lines"), ask)
         return Page(standings(found.rows), found.has_more)
 
 
-def invoice_found(
-    *, actor: Actor, organization_id: uuid.UUID, invoice_id: uuid.UUID
-) -> FoundDocument:
-    """One document with its notes and payments."""
+def invoice_found(*, actor: Actor, organization_id: UUID, invoice_id: UUID) -> FoundDocument:
     invoice = invoice_get(actor=actor, organization_id=organization_id, invoice_id=invoice_id)
     with organization_scope([organization_id]):
         (standing,) = standings([invoice])

@@ -4,7 +4,9 @@ A debit raises what is owed to us (receivable), what we have (cash) and what we 
 raises what we owe (a wallet, tax, a payable) and what we earn.
 """
 
+from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 from uuid import UUID
 
 from controlplane.kernel.ids import public_id
@@ -33,49 +35,26 @@ class AccountKind(StrEnum):
 
 
 # Their balance is debits less credits; that of all others is credits less debits.
-DEBIT_NORMAL = frozenset(
-    {
-        AccountKind.RECEIVABLE,
-        AccountKind.PROMO,
-        AccountKind.ADJUSTMENTS,
-        AccountKind.ROUNDING,
-        AccountKind.COGS,
-        AccountKind.CASH,
-        AccountKind.WRITEOFF,
-    }
-)
+DEBIT_NORMAL = frozenset(AccountKind) - {
+    *(AccountKind.WALLET, AccountKind.REVENUE, AccountKind.TAX, AccountKind.PAYABLE),
+}
 
 
-def receivable(organization: UUID) -> str:
-    return f"{AccountKind.RECEIVABLE}:{organization}"
+def _account(kind: AccountKind, of: object) -> str:
+    return f"{kind}:{of}"
 
 
-def wallet(organization: UUID) -> str:
-    return f"{AccountKind.WALLET}:{organization}"
-
-
-def revenue(model: str) -> str:
-    return f"{AccountKind.REVENUE}:{model}"
-
-
-def promo(organization: UUID) -> str:
-    return f"{AccountKind.PROMO}:{organization}"
-
-
-def adjustments(reason: str) -> str:
-    return f"{AccountKind.ADJUSTMENTS}:{reason}"
-
-
-def tax(jurisdiction: str) -> str:
-    return f"{AccountKind.TAX}:{jurisdiction}"
-
-
-def cogs(pool: str) -> str:
-    return f"{AccountKind.COGS}:{pool}"
-
-
-def cash(provider: str) -> str:
-    return f"{AccountKind.CASH}:{provider}"
+Of = Callable[[UUID], str]
+Named = Callable[[str], str]
+receivable: Of = partial(_account, AccountKind.RECEIVABLE)
+wallet: Of = partial(_account, AccountKind.WALLET)
+promo: Of = partial(_account, AccountKind.PROMO)
+# By model, reason, jurisdiction, pool and provider.
+revenue: Named = partial(_account, AccountKind.REVENUE)
+adjustments: Named = partial(_account, AccountKind.ADJUSTMENTS)
+tax: Named = partial(_account, AccountKind.TAX)
+cogs: Named = partial(_account, AccountKind.COGS)
+cash: Named = partial(_account, AccountKind.CASH)
 
 
 def wallet_id(organization: UUID) -> UUID:

@@ -1,28 +1,94 @@
 """The ledger under /api/billing/: accounts, entries and what reconciliation found."""
 
 import uuid
+from datetime import datetime
+from typing import Any, TypedDict
 
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.billing.api import MoneyView
+from controlplane.billing.ledger.accounts import account_text
 from controlplane.billing.ledger.hours import sealed_through
-from controlplane.billing.ledger.selectors import account_list, entry_list, reconciliation_list
-from controlplane.billing.ledger.shapes import (
-    AccountJson,
-    AccountsJson,
-    EntryJson,
-    ReconciliationJson,
-    account_json,
-    entry_json,
-    reconciliation_json,
+from controlplane.billing.ledger.models import JournalEntry, Reconciliation
+from controlplane.billing.ledger.selectors import (
+    Account,
+    account_list,
+    entry_list,
+    reconciliation_list,
 )
+from controlplane.core.answers import answer_of
 from controlplane.core.api.schema import Whole, operation
+from controlplane.kernel.ids import JournalEntryId, ReconciliationId, RequestId
+
+
+class AccountJson(TypedDict):
+    """What was ever moved on an account, in nano-USD; `balance` as its kind is read."""
+
+    account: str
+    debited_nano: int
+    credited_nano: int
+    balance_nano: int
+
+
+class AccountsJson(TypedDict):
+    """All accounts; lines booked before `sealed_through` can change no more."""
+
+    sealed_through: datetime | None
+
+
+class EntryJson(TypedDict):
+    """A booking that is no request: `nano` from the credit account to the debit account."""
+
+    id: JournalEntryId
+    object: str
+    kind: str
+    debit: str
+    credit: str
+    nano: int
+    reason: str
+    reference: str
+    reverses: RequestId | None
+    actor: str
+    approved_by: str
+    booked_at: datetime
+
+
+class ReconciliationJson(TypedDict):
+    """One comparison; both figures are zero where requests, ledger, hours and roll-ups agree."""
+
+    id: ReconciliationId
+    begins: datetime
+    ends: datetime
+    made_at: datetime
+    requests: int
+    findings: int
+    unaccounted_tokens: int
+    unaccounted_nano: int
+    examples: list[dict[str, Any]]
+
+
+def account_json(one: Account) -> AccountJson:
+    return answer_of(AccountJson, one, account=account_text(one.name))
+
+
+def entry_json(entry: JournalEntry) -> EntryJson:
+    return answer_of(
+        EntryJson,
+        entry,
+        object="journal_entry",
+        debit=account_text(entry.debit),
+        credit=account_text(entry.credit),
+        nano=entry.amount,
+        actor=entry.actor_label,
+    )
+
+
+def reconciliation_json(one: Reconciliation) -> ReconciliationJson:
+    return answer_of(ReconciliationJson, one)
 
 
 class Accounts(MoneyView):
-    """`GET accounts`: the balances of the organization's books."""
-
     @operation(list_of=Whole(AccountJson, AccountsJson))
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """List accounts, by name."""
@@ -31,8 +97,6 @@ class Accounts(MoneyView):
 
 
 class Entries(MoneyView):
-    """`GET entries`: the journal."""
-
     @operation(list_of=EntryJson)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """List journal entries, newest first."""
@@ -43,8 +107,6 @@ class Entries(MoneyView):
 
 
 class Reconciliations(MoneyView):
-    """`GET reconciliations`: requests, ledger, hours and roll-ups held together."""
-
     @operation(list_of=Whole(ReconciliationJson))
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """List reconciliations, newest first."""

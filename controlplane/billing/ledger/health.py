@@ -8,11 +8,10 @@ from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import connection
-
 from controlplane.billing.ledger.models import Reconciliation
 from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
+from controlplane.core.queries import rows
 from controlplane.telemetry.reading import bounded_read
 from controlplane.telemetry.selectors_requests import id_floor
 from controlplane.tenants.access import require
@@ -89,11 +88,8 @@ def ledger_health(*, actor: Actor, organization: uuid.UUID, now: datetime) -> Le
         "most": LINES_MAX,
         "timely_us": TIMELY_S * 1_000_000,
     }
-    with bounded_read([organization], HEALTH_MS_MAX), connection.cursor() as cursor:
-        cursor.execute(_HOLDS, values)
-        holds = cursor.fetchone() or ()
-        cursor.execute(_LINES, values)
-        lines = cursor.fetchone() or ()
+    with bounded_read([organization], HEALTH_MS_MAX):
+        (holds,), (lines,) = rows(_HOLDS, values), rows(_LINES, values)
         last = Reconciliation.objects.filter(organization=organization).first()
     names = [field.name for field in fields(LedgerHealth)]
     return LedgerHealth(**dict(zip(names, (*holds, *lines, last), strict=True)))

@@ -13,9 +13,11 @@ from django.db.models import DateTimeField, DecimalField, Expression, F, Max, Su
 from django.db.models.functions import Cast, TruncDay
 
 from controlplane.billing.ledger.models import LedgerHour, LedgerSeal
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import organization_scope
 
-Dimension = Literal["hour", "day", "organization", "project", "key", "model", "price_version"]
+Dimension = Literal[
+    "hour", "day", "organization", "project", "key", "model", "price_version", "end_user", "labels"
+]
 _WHOLE = DecimalField(max_digits=38, decimal_places=0)
 _RATES = {"uncached": "input_pico", "cached": "cached_pico", "output": "output_pico"}
 _COUNTS = ("requests", "uncached", "cached", "output", "nano")
@@ -51,6 +53,8 @@ class HourSum:
     input_pico: int | None = None
     cached_pico: int | None = None
     output_pico: int | None = None
+    end_user: str | None = None
+    labels: str | None = None
 
     @property
     def cost_pico(self) -> int:
@@ -64,8 +68,10 @@ def hours(
     start: datetime,
     end: datetime,
     by: tuple[Dimension, ...],
+    most: int | None = None,
 ) -> Iterator[HourSum]:
-    """Sums over [start, end), in the order of `by`; time first where it is asked for.
+    """Sums over [start, end), in the order of `by`; time first where it is asked for. With `most`
+    only so many, the dearest first; then there is no time among them.
 
     Raises ValueError unless both are aware and on whole hours of UTC.
     """
@@ -76,7 +82,7 @@ def hours(
     names: list[str] = sorted(by, key=lambda name: name not in ("hour", "day"))
     for opens, closes in _windows(start, end, names):
         with organization_scope(wanted):
-            found = list(_grouped(wanted, opens, closes, names))
+            found = list(_grouped(wanted, opens, closes, names, most))
         for row in found:
             yield HourSum(**{name: _plain(value) for name, value in row.items()})
 
@@ -103,7 +109,11 @@ def _windows(
 
 
 def _grouped(
-    organizations: list[uuid.UUID], opens: datetime, closes: datetime, names: list[str]
+    organizations: list[uuid.UUID],
+    opens: datetime,
+    closes: datetime,
+    names: list[str],
+    most: int | None,
 ) -> Iterable[dict[str, Any]]:
     rows = LedgerHour.objects.filter(
         organization__in=organizations, hour__gte=opens, hour__lt=closes
@@ -116,15 +126,15 @@ def _grouped(
         f"{count}_cost_pico": Sum(Cast(F(count), _WHOLE) * F(rate), output_field=_WHOLE)
         for count, rate in _RATES.items()
     }
+    sums |= {f"all_{name}": Sum(name) for name in _COUNTS}
     if "day" in names:
         rows = rows.annotate(day=TruncDay("hour", tzinfo=UTC, output_field=DateTimeField()))
     if not columns:
-        one = rows.aggregate(**sums, **{f"all_{name}": Sum(name) for name in _COUNTS})
+        one = rows.aggregate(**sums)
         return [] if one["all_nano"] is None else [_unprefixed(one)]
-    grouped = rows.values(*columns).annotate(
-        **sums, **{f"all_{name}": Sum(name) for name in _COUNTS}
-    )
-    return [_unprefixed(row) for row in grouped.order_by(*columns)]
+    grouped = rows.values(*columns).annotate(**sums)
+    order = columns if most is None else ["-all_nano", *columns]
+    return [_unprefixed(row) for row in grouped.order_by(*order)[:most]]
 
 
 def _unprefixed(row: dict[str, Any]) -> dict[str, Any]:

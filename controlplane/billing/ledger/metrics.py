@@ -1,8 +1,7 @@
 """The ledger's health for Prometheus, of the whole installation and of no tenant in particular."""
 
-from django.db import connection
-
 from controlplane.core.audit.entries import OPERATOR
+from controlplane.core.queries import rows
 from controlplane.telemetry.exposition import Exposition
 from controlplane.telemetry.reading import bounded_read
 from controlplane.tenants.selectors import organization_ids
@@ -25,14 +24,9 @@ _RECONCILED = """
 
 def write_ledger(page: Exposition) -> None:
     """Read the ledger's health; raises TooMuchToRead rather than read for long."""
-    with (
-        bounded_read(organization_ids(user=OPERATOR), READ_MS_MAX),
-        connection.cursor() as cursor,
-    ):
-        cursor.execute(_HOLDS)
-        holds, nano, overdue, overdue_s = cursor.fetchone()
-        cursor.execute(_RECONCILED)
-        unaccounted, reconciled_s = cursor.fetchone()
+    with bounded_read(organization_ids(user=OPERATOR), READ_MS_MAX):
+        ((holds, nano, overdue, overdue_s),) = rows(_HOLDS)
+        ((unaccounted, reconciled_s),) = rows(_RECONCILED)
     for name, text, value in (
         ("sluice_open_holds", "Holds of requests under way", holds),
         ("sluice_open_holds_nano_usd", "What they reserve, in billionths of a dollar", nano),

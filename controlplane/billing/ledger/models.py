@@ -127,9 +127,6 @@ class JournalEntry(BaseModel):
         db_table = "journal_entries"
         ordering: ClassVar[list[str]] = ["booked_at", "id"]
 
-    def __str__(self) -> str:
-        return f"{self.kind} {self.amount} from {self.debit} to {self.credit}"
-
 
 class LedgerSeal(models.Model):
     """SHA-256 over the transfers booked in [from_at, to_at), chained to the seal before."""
@@ -152,18 +149,13 @@ class LedgerSeal(models.Model):
 
 
 class LedgerHour(models.Model):
-    """What one key was charged for one model at one price in an hour of booking; sealed lines."""
+    """What a key was charged for a model at a price in an hour of booking; sealed lines. `labels`
+    are a JSON object; they and the end user are empty where requests named none.
+    """
 
     pk = models.CompositePrimaryKey(
-        "organization",
-        "hour",
-        "project",
-        "key",
-        "model",
-        "price_version",
-        "input_pico",
-        "cached_pico",
-        "output_pico",
+        *("organization", "hour", "project", "key", "model", "price_version"),
+        *("input_pico", "cached_pico", "output_pico", "end_user", "labels"),
     )
     organization = models.UUIDField()
     hour = models.DateTimeField()
@@ -179,6 +171,8 @@ class LedgerHour(models.Model):
     cached = models.BigIntegerField()
     output = models.BigIntegerField()
     nano = models.BigIntegerField()
+    end_user = models.TextField(default="")
+    labels = models.TextField(default="")
 
     class Meta:
         """Summed by `ledger_seal`, in the transaction of the seal."""

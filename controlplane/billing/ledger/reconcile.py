@@ -5,21 +5,19 @@ of which no report ever came, and a charge whose record was lost with a gateway,
 but explain themselves: the first by its expired hold, the second by the node's own count.
 """
 
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
-
-from django.db import connection
+from uuid import UUID
 
 from controlplane.billing.ledger.models import LedgerHour, Reconciliation
-from controlplane.billing.ledger.services import BOOKED_DAYS_MAX
-from controlplane.billing.ledger.windows import windows
+from controlplane.billing.ledger.services import BOOKED_DAYS_MAX, windows
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.jobs.each import each_alone
 from controlplane.core.models import uuid7
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import organization_scope
+from controlplane.core.queries import rows, value
 from controlplane.kernel.ids import public_id, uuid_of
 from controlplane.tenants.selectors import organization_ids
 
@@ -137,7 +135,7 @@ class Mismatch:
 
 
 def reconcile_requests(
-    organization: uuid.UUID,
+    organization: UUID,
     begins: datetime,
     ends: datetime,
     compared: Callable[[], None] = lambda: None,
@@ -192,9 +190,7 @@ def reconcile_lately() -> list[Reconciliation]:
     return each_alone("reconcile_lately", due, lambda one: reconcile_requests(*one, ends))
 
 
-def _compare(
-    organization: uuid.UUID, opens: datetime, closes: datetime
-) -> tuple[int, list[Mismatch]]:
+def _compare(organization: UUID, opens: datetime, closes: datetime) -> tuple[int, list[Mismatch]]:
     values = {
         "organization": organization,
         "opens": opens,
@@ -203,25 +199,25 @@ def _compare(
         "last": closes + timedelta(minutes=1),
     }
     with organization_scope([organization]):
-        ((count,),) = _rows(_COUNT, values)
-        found = [Mismatch(*row) for row in _rows(_REQUESTS, values) if row[0] is not None]
-        for hour, tokens, nano in _rows(_HOURS, values):
+        count = value(_COUNT, values)
+        found = [Mismatch(*row) for row in rows(_REQUESTS, values) if row[0] is not None]
+        for hour, tokens, nano in rows(_HOURS, values):
             told = f"{hour:%Y-%m-%dT%H:%MZ}"
             found.append(Mismatch("hour_differs", told, abs(int(tokens)), abs(int(nano))))
     return count, found
 
 
 def _rollups(
-    organization: uuid.UUID, begins: datetime, ends: datetime, found: list[Mismatch]
+    organization: UUID, begins: datetime, ends: datetime, found: list[Mismatch]
 ) -> list[Mismatch]:
     # What is told as unbilled or lost already is no second finding.
     lost = [one.subject for one in found if one.kind in ("unbilled", "lost_report")]
     values = {"organization": organization, "begins": begins, "ends": ends, "lost": lost}
     with organization_scope([organization]):
-        rows = _rows(_ROLLUPS, values)
+        exceeding = rows(_ROLLUPS, values)
     return [
         Mismatch("rollup_exceeds", model, max(0, int(tokens)), int(nano))
-        for model, tokens, nano in rows
+        for model, tokens, nano in exceeding
     ]
 
 
@@ -242,9 +238,3 @@ def _examples(found: list[Mismatch]) -> Iterator[dict[str, Any]]:
                 for one in all_of_it[:EXAMPLES_PER_KIND_MAX]
             ],
         }
-
-
-def _rows(query: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
-    with connection.cursor() as cursor:
-        cursor.execute(query, values)
-        return list(cursor.fetchall())

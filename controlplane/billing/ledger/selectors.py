@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db import connection
 from django.db.models import Sum
 
 from controlplane.billing.ledger.accounts import AccountKind, balance, group_of
@@ -16,13 +15,13 @@ from controlplane.billing.ledger.models import (
     Transfer,
     TransferKind,
 )
+from controlplane.core.answers import FIRST_PAGE, Page, PageAsk, page_read
 from controlplane.core.audit.entries import Actor
-from controlplane.core.paging import FIRST_PAGE, Page, PageAsk, page_read
 from controlplane.core.permissions import Action
-from controlplane.core.scope import organization_scope
+from controlplane.core.queries import rows, value
 from controlplane.telemetry.reading import bounded_read
 from controlplane.telemetry.selectors_requests import id_floor
-from controlplane.tenants.access import require
+from controlplane.tenants.access import permitted, require
 
 RECONCILIATIONS_SHOWN = 10
 SPEND_MS_MAX = 1_000
@@ -82,31 +81,26 @@ class Account:
 def account_list(*, actor: Actor, organization: uuid.UUID) -> list[Account]:
     """Every account of the organization's books; raises TooMuchToRead."""
     require(actor, Action.LEDGER_VIEW, organization)
-    with bounded_read([organization]), connection.cursor() as cursor:
-        cursor.execute(_SEALED)
-        values = {"organization": str(organization), "sealed": cursor.fetchone()[0]}
-        cursor.execute(_ACCOUNTS, values)
-        return [Account(*row) for row in cursor.fetchall()]
+    with bounded_read([organization]):
+        values = {"organization": str(organization), "sealed": value(_SEALED)}
+        return [Account(*row) for row in rows(_ACCOUNTS, values)]
 
 
 def entry_list(
     *, actor: Actor, organization: uuid.UUID, ask: PageAsk = FIRST_PAGE
 ) -> Page[JournalEntry]:
     """What was booked besides requests, newest first."""
-    require(actor, Action.LEDGER_VIEW, organization)
-    with organization_scope([organization]):
+    with permitted(actor, Action.LEDGER_VIEW, organization):
         return page_read(JournalEntry.objects.filter(organization=organization), ask)
 
 
 def reconciliation_list(*, actor: Actor, organization: uuid.UUID) -> list[Reconciliation]:
-    require(actor, Action.LEDGER_VIEW, organization)
-    with organization_scope([organization]):
+    with permitted(actor, Action.LEDGER_VIEW, organization):
         found = Reconciliation.objects.filter(organization=organization)
         return list(found[:RECONCILIATIONS_SHOWN])
 
 
 def transfers_of(request: uuid.UUID) -> list[Transfer]:
-    """The ledger lines of one request, in the order of their slots."""
     return list(Transfer.objects.filter(request=request).order_by("slot"))
 
 
@@ -119,8 +113,8 @@ def request_lines(*, organizations: Iterable[uuid.UUID], request: uuid.UUID) -> 
 def request_reversals(*, organization: uuid.UUID, request: uuid.UUID) -> list[JournalEntry]:
     """What was given back of a request's charge, oldest first."""
     with bounded_read([organization]):
-        rows = JournalEntry.objects.filter(organization=organization, reverses=request)
-        return list(rows.order_by("booked_at", "id"))
+        found = JournalEntry.objects.filter(organization=organization, reverses=request)
+        return list(found.order_by("booked_at", "id"))
 
 
 def request_charge(*, organization: uuid.UUID, request: uuid.UUID) -> int | None:
@@ -145,11 +139,11 @@ def spend_nano(
     if project is not None:
         narrowed["project"] = project
     with bounded_read([organization], SPEND_MS_MAX):
-        rows = Transfer.objects.filter(
+        lines = Transfer.objects.filter(
             organization=organization,
             request__gte=id_floor(start),
             request__lt=id_floor(end),
             kind__in=POSTING_KINDS,
             **narrowed,
         )
-        return int(rows.aggregate(total=Sum("amount"))["total"] or 0)
+        return int(lines.aggregate(total=Sum("amount"))["total"] or 0)

@@ -5,10 +5,12 @@ gateways call the SQL functions themselves.
 """
 
 import uuid
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from django.db import connection
+from controlplane.billing.ledger.hours import hours
+from controlplane.core.queries import rows, value
 
 DAYS_AHEAD = 7
 EXPIRED_PER_CALL_MAX = 1_000
@@ -43,9 +45,11 @@ def sweep_holds() -> Swept:
     """Expire the holds whose time is over, a bounded number at a time."""
     holds = nano = 0
     for _ in range(EXPIRE_CALLS_MAX):
-        row = _row("SELECT holds, nano FROM ledger_expire(%s)", [EXPIRED_PER_CALL_MAX])
-        holds, nano = holds + row[0], nano + row[1]
-        if row[0] < EXPIRED_PER_CALL_MAX:
+        ((expired, more),) = rows(
+            "SELECT holds, nano FROM ledger_expire(%s)", [EXPIRED_PER_CALL_MAX]
+        )
+        holds, nano = holds + expired, nano + more
+        if expired < EXPIRED_PER_CALL_MAX:
             break
     return Swept(holds, nano)
 
@@ -55,9 +59,9 @@ def seal_ledger(until: datetime | None = None) -> int:
     end = until or datetime.now(UTC) - SEAL_LAG
     sealed = 0
     for _ in range(SEALS_PER_RUN_MAX):
-        rows = _row("SELECT ledger_seal(%s, %s, %s)", [end, SEAL_ROWS_MAX, BOOKED_DAYS_MAX])[0]
-        sealed += rows
-        if rows == 0:
+        more = value("SELECT ledger_seal(%s, %s, %s)", [end, SEAL_ROWS_MAX, BOOKED_DAYS_MAX])
+        sealed += more
+        if more == 0:
             break
     return sealed
 
@@ -65,22 +69,46 @@ def seal_ledger(until: datetime | None = None) -> int:
 def make_partitions(today: datetime | None = None) -> int:
     """Keep a week of the ledger's days ahead; returns how many were missing."""
     day = (today or datetime.now(UTC)).date()
-    made: int = _row(
-        "SELECT ledger_make_partitions(%s, %s)",
-        [day - timedelta(days=1), day + timedelta(days=DAYS_AHEAD)],
-    )[0]
-    return made
+    first, last = day - timedelta(days=1), day + timedelta(days=DAYS_AHEAD)
+    return int(value("SELECT ledger_make_partitions(%s, %s)", [first, last]))
 
 
 def reconcile() -> list[Difference]:
     """Budgets whose held counter is not the sum of their open holds: always none."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT budget, scope, counted, summed FROM ledger_held_differences()")
-        return [Difference(*row) for row in cursor.fetchall()]
+    query = "SELECT budget, scope, counted, summed FROM ledger_held_differences()"
+    return [Difference(*row) for row in rows(query)]
 
 
-def _row(query: str, values: list[Any]) -> tuple[Any, ...]:
-    with connection.cursor() as cursor:
-        cursor.execute(query, values)
-        row: tuple[Any, ...] = cursor.fetchone()
-        return row
+KEPT_S = 86_400
+ROWS_MAX = 10_000
+
+
+def claims_forget() -> int:
+    """Remove claims and answers older than a day, so many a run; returns how many."""
+    return int(value("SELECT inference_claims_forget(%s, %s)", [KEPT_S, ROWS_MAX]))
+
+
+WINDOW_REQUESTS = 20_000
+WINDOW_SPAN_MAX = timedelta(days=1)
+HOUR = timedelta(hours=1)
+
+
+def windows(
+    organization: uuid.UUID, begins: datetime, ends: datetime
+) -> Iterator[tuple[datetime, datetime]]:
+    """Consecutive (opens, closes) over [begins, ends), both on whole hours.
+
+    A window has at most a day, and at most `WINDOW_REQUESTS` charged requests or one hour of them.
+    """
+    found = hours(organizations=[organization], start=begins, end=ends, by=("hour",))
+    requests = {one.hour: one.requests for one in found}
+    opens, at, sum_ = begins, begins, 0
+    while at < ends:
+        more = requests.get(at, 0)
+        if at > opens and (sum_ + more > WINDOW_REQUESTS or at - opens >= WINDOW_SPAN_MAX):
+            yield opens, at
+            opens, sum_ = at, 0
+        sum_ += more
+        at += HOUR
+    if opens < ends:
+        yield opens, ends

@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from django.db import connection
-
-from controlplane.billing.ledger.hours import HourSum, hours, sealed_through
+from controlplane.billing.ledger.hours import Dimension, HourSum, hours, sealed_through
 from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
+from controlplane.core.queries import rows
 from controlplane.telemetry.reading import TooMuchToRead, bounded_read
 from controlplane.tenants.access import require
 
@@ -23,6 +22,7 @@ FRESH_MS_MAX = 1_000
 READS_MAX = 3
 # What a forecast goes by: whole days before today.
 RATE_DAYS = 7
+TOP_MAX = 1_000
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 _ADDED = (
     *("requests", "uncached", "cached", "output", "nano"),
@@ -88,6 +88,15 @@ def spend_read(*, actor: Actor, organization: uuid.UUID, start: datetime, end: d
     return Spend(start, end, _merged([*lines, *fresh]), days, sealed)
 
 
+def spend_top(actor: Actor, organization: uuid.UUID, of: Spend, by: Dimension) -> Spend:
+    """The same with the dearest end users or labels as `lines`, from sealed hours alone."""
+    require(actor, Action.LEDGER_VIEW, organization)
+    wanted = [organization]
+    with bounded_read(wanted):
+        lines = hours(organizations=wanted, start=of.start, end=of.end, by=(by,), most=TOP_MAX)
+        return replace(of, lines=list(lines))
+
+
 def spend_rates(*, actor: Actor, organization: uuid.UUID, now: datetime) -> dict[uuid.UUID, int]:
     """Nano-USD a day over the last seven, of the organization, each project and each key, by id."""
     require(actor, Action.LEDGER_VIEW, organization)
@@ -148,10 +157,9 @@ def _fresh(
         "start": start,
         "end": end,
     }
-    with bounded_read([organization], FRESH_MS_MAX), connection.cursor() as cursor:
-        cursor.execute(_FRESH, values)
-        rows = cursor.fetchall()
+    with bounded_read([organization], FRESH_MS_MAX):
+        found = rows(_FRESH, values)
     names = ("day", "project", "key", "model", *_ADDED)
     return [
-        HourSum(**dict(zip(names, (*row[:4], *map(int, row[4:])), strict=True))) for row in rows
+        HourSum(**dict(zip(names, (*row[:4], *map(int, row[4:])), strict=True))) for row in found
     ]

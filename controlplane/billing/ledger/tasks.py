@@ -3,11 +3,14 @@
 import structlog
 from celery import shared_task
 
-from controlplane.billing.ledger import costs, services
+from controlplane.billing.ledger import journal, services
 from controlplane.billing.ledger import reconcile as compare
-from controlplane.billing.ledger.claims import claims_forget
 
 log = structlog.get_logger(__name__)
+seal_ledger = shared_task(name="billing.seal_ledger")(services.seal_ledger)
+make_partitions = shared_task(name="billing.make_partitions")(services.make_partitions)
+forget_claims = shared_task(name="billing.forget_claims")(services.claims_forget)
+book_costs = shared_task(name="billing.book_costs")(journal.costs_book)
 
 
 @shared_task(name="billing.sweep_holds")
@@ -19,16 +22,6 @@ def sweep_holds() -> int:
     return swept.holds
 
 
-@shared_task(name="billing.seal_ledger")
-def seal_ledger() -> int:
-    return services.seal_ledger()
-
-
-@shared_task(name="billing.make_partitions")
-def make_partitions() -> int:
-    return services.make_partitions()
-
-
 @shared_task(name="billing.reconcile")
 def reconcile() -> int:
     """Budgets that disagree with their holds; each is an error in the log."""
@@ -36,12 +29,6 @@ def reconcile() -> int:
     for difference in differences:
         log.error("held_counter_differs", **difference._asdict())
     return len(differences)
-
-
-@shared_task(name="billing.forget_claims")
-def forget_claims() -> int:
-    """Claims on idempotency keys removed."""
-    return claims_forget()
 
 
 @shared_task(name="billing.reconcile_lately")
@@ -58,12 +45,6 @@ def reconcile_lately() -> int:
                 nano=one.unaccounted_nano,
             )
     return sum(one.unaccounted_tokens for one in made)
-
-
-@shared_task(name="billing.book_costs")
-def book_costs() -> int:
-    """Days of pools whose GPU cost came onto the books."""
-    return costs.costs_book()
 
 
 EVERY_S = {

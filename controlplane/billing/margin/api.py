@@ -59,8 +59,6 @@ class MarginJson(TypedDict):
 
 
 class MarginView(ApiView):
-    """`GET margin`."""
-
     @operation(answer=MarginJson, params=[MONTH])
     def get(self, request: Request) -> Response:
         """Get the margin of a month. Staff only."""
@@ -69,17 +67,12 @@ class MarginView(ApiView):
         named = request.query_params.get("month")
         start, end = month_bounds(Period(named) if named else period_of(now), now)
         found = margin_read(actor=self.actor(), start=start, end=end)
-        return Response(
-            {
-                "start": found.start,
-                "end": found.end,
-                "sealed_through": sealed_through(),
-                "total": line_json(found.total),
-                "pools": [line_json(line) for line in found.pools],
-                "models": [line_json(line) for line in found.models],
-                "tenants": [line_json(line) for line in found.tenants],
-            }
-        )
+        lines = {
+            name: [line_json(line) for line in getattr(found, name)]
+            for name in ("pools", "models", "tenants")
+        }
+        sealed, total = sealed_through(), line_json(found.total)
+        return Response(answer_of(MarginJson, found, sealed_through=sealed, total=total, **lines))
 
 
 def month_bounds(period: Period, now: datetime) -> tuple[datetime, datetime]:

@@ -1,5 +1,8 @@
 """Margin: what was charged against what GPUs and bought tokens cost, by pool, model and tenant.
 
+Charges by the pool that served are the ledger's sums, split as telemetry counted requests: it says
+in which proportion, never how much; over pools there is exactly what was booked.
+
 The cost of a pool's busy time is spread over the tokens that were served in it: over models by the
 seconds that requests spent in prefill and decode, as measured; within a model over tenants by
 uncached input tokens for the part of prefill and output tokens for that of decode. Idle time is a
@@ -9,32 +12,54 @@ cost is in exactly one place.
 
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TypeVar
 
-from controlplane.billing.ledger.hours import Dimension, hours
-from controlplane.billing.margin.charges import NO_POOL, PoolCharge, divided, pool_charges
-from controlplane.catalog.purchases import Purchases
+from controlplane.billing.ledger.hours import Dimension, HourSum, hours, sealed_through
 from controlplane.catalog.selectors import model_list, pool_list
+from controlplane.catalog.services import Purchases
 from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 from controlplane.fleet.hours import PoolDay, pool_days
 from controlplane.kernel.ids import public_id
 from controlplane.kernel.money import nano_from_pico
-from controlplane.telemetry.selectors_work import PoolWork, model_work
+from controlplane.telemetry.selectors import UsageSum
+from controlplane.telemetry.selectors_usage import PoolWork, model_work, usage_by_pool
 from controlplane.tenants.access import require
-from controlplane.tenants.selectors_staff import organization_names
+from controlplane.tenants.selectors import organization_names
 
 # Where a phase of a pool was not measured: an output token takes as long as so many of the input.
 OUTPUT_WEIGHT = 4
 TOKENS_PER_PRICE = 1_000_000
+MS_PER_HOUR = 3_600_000
 # Pool, organization and model; and the last two alone.
 Share = tuple[str, uuid.UUID, str]
 Buyer = tuple[uuid.UUID, str]
 _TOTALLED = (
     *("revenue_nano", "served_nano", "idle_nano", "purchase_nano", "card_ms", "up_ms", "busy_ms"),
 )
+NO_POOL = ""
+_FIGURES = ("nano", "uncached", "cached", "output")
+Place = TypeVar("Place", bound=Hashable)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolCharge:
+    """What an organization was charged for one model's requests in one pool; `NO_POOL` if none."""
+
+    organization: uuid.UUID
+    model: str
+    pool: str
+    nano: int
+    uncached: int
+    cached: int
+    output: int
+
+    @property
+    def tokens(self) -> int:
+        return self.uncached + self.cached + self.output
 
 
 @dataclass
@@ -59,7 +84,6 @@ class MarginLine:
 
     @property
     def cost_nano(self) -> int:
-        """Busy and idle time, and what was bought."""
         return self.served_nano + self.idle_nano + self.purchase_nano
 
     @property
@@ -69,6 +93,11 @@ class MarginLine:
     @property
     def tokens(self) -> int:
         return self.uncached + self.cached + self.output
+
+    @property
+    def card_hours(self) -> float:
+        """Hours times cards."""
+        return self.card_ms / MS_PER_HOUR
 
     @property
     def cost_per_million_nano(self) -> int | None:
@@ -125,14 +154,11 @@ def margin_read(*, actor: Actor, start: datetime, end: datetime) -> Margin:
         pools.setdefault(charged.pool, MarginLine(charged.pool or "no pool")).take(charged)
         models.setdefault(charged.model, MarginLine(charged.model)).take(charged)
         tenants[charged.organization].take(charged)
-    for (pool, organization, model), nano in _bought(charges, names, start, end).items():
-        pools[pool].purchase_nano += nano
-        models[model].purchase_nano += nano
-        tenants[organization].purchase_nano += nano
-    for (pool, organization, model), nano in shares.items():
-        pools[pool].served_nano += nano
-        models[model].served_nano += nano
-        tenants[organization].served_nano += nano
+    bought = _bought(charges, names, start, end)
+    for of in {**bought, **shares}:
+        for line in (pools[of[0]], tenants[of[1]], models[of[2]]):
+            line.purchase_nano += bought.get(of, 0)
+            line.served_nano += shares.get(of, 0)
     _add_times(pools, days)
     return Margin(
         start,
@@ -160,7 +186,6 @@ def _add_times(pools: dict[str, MarginLine], days: list[PoolDay]) -> None:
 def _bought(
     charges: list[PoolCharge], names: Iterable[uuid.UUID], start: datetime, end: datetime
 ) -> dict[Share, int]:
-    """Nano-USD of bought tokens, over pools as the tokens were."""
     tokens: dict[Buyer, dict[Share, int]] = defaultdict(dict)
     for row in charges:
         tokens[row.organization, row.model][_share(row)] = row.tokens
@@ -232,3 +257,62 @@ def _measured_weights(charges: list[PoolCharge], work: Mapping[str, PoolWork]) -
         decode = decode_us * row.output // max(1, outputs[row.model])
         weights[_share(row)] = prefill + decode
     return weights
+
+
+def pool_charges(
+    *, organizations: Iterable[uuid.UUID], homes: Mapping[str, str], start: datetime, end: datetime
+) -> list[PoolCharge]:
+    """Of [start, end), both on whole hours; raises TooMuchToRead.
+
+    `homes` are pools by the name of the model: what no telemetry tells of counts for these.
+    """
+    wanted = list(organizations)
+    sealed = min(end, sealed_through() or start)
+    served = usage_by_pool(wanted, start=start, end=sealed)
+    found: list[PoolCharge] = []
+    for charged in hours(organizations=wanted, start=start, end=end, by=("organization", "model")):
+        assert charged.organization is not None and charged.model is not None
+        home = homes.get(charged.model, NO_POOL)
+        found += _of_pools(charged, home, served.get((charged.organization, charged.model), {}))
+    return found
+
+
+def _of_pools(charged: HourSum, home: str, served: Mapping[str, UsageSum]) -> Iterator[PoolCharge]:
+    assert charged.organization is not None and charged.model is not None
+    parts = {
+        name: split(
+            getattr(charged, name),
+            {pool: getattr(usage, name) for pool, usage in served.items()},
+            home,
+        )
+        for name in _FIGURES
+    }
+    for pool in {home, *served}:
+        figures = {name: part.get(pool, 0) for name, part in parts.items()}
+        if any(figures.values()):
+            yield PoolCharge(
+                organization=charged.organization, model=charged.model, pool=pool, **figures
+            )
+
+
+def split(amount: int, recorded: Mapping[str, int], home: str) -> dict[str, int]:
+    """An amount by pool: what was recorded of each, and the rest at home.
+
+    Where more was recorded than booked, the amount in proportion to that.
+    """
+    rest = amount - sum(recorded.values())
+    if rest < 0:
+        return divided(amount, recorded)
+    return {**recorded, home: recorded.get(home, 0) + rest}
+
+
+def divided(amount: int, weights: Mapping[Place, int]) -> dict[Place, int]:
+    """An amount in proportion to weights, whole and without rest: the largest remainders get it."""
+    whole = sum(weights.values())
+    if not whole:
+        return {}
+    parts = {place: divmod(amount * weight, whole) for place, weight in weights.items()}
+    rest = amount - sum(part for part, _ in parts.values())
+    order = sorted(parts, key=lambda place: (-parts[place][1], str(place)))
+    lucky = set(order[:rest])
+    return {place: part + (place in lucky) for place, (part, _) in parts.items()}

@@ -9,10 +9,9 @@ from rest_framework.response import Response
 
 from controlplane.billing.api import MoneyView
 from controlplane.billing.approvals.shapes import WAITS
-from controlplane.billing.months.jobs import period_close_ask
+from controlplane.billing.months.closes import period_close_ask
 from controlplane.billing.months.models import PeriodCloseJob
-from controlplane.billing.months.periods import Period
-from controlplane.billing.months.selectors import Month, month_get, month_list
+from controlplane.billing.months.periods import Month, Period, month_get, month_list
 from controlplane.billing.months.tasks import period_close_enqueue
 from controlplane.core.answers import answer_of
 from controlplane.core.api.schema import Whole, operation
@@ -46,8 +45,6 @@ class MonthJson(TypedDict):
 
 
 class Months(MoneyView):
-    """`GET periods`: which months are closed."""
-
     @operation(list_of=Whole(MonthJson))
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """List the last thirteen months."""
@@ -56,21 +53,14 @@ class Months(MoneyView):
 
 
 class MonthClose(MoneyView):
-    """`POST periods/<month>/close`: nothing is booked into it from then on."""
-
-    step_up_methods = frozenset({"POST"})
-
-    @operation(answer={DONE: MonthJson, WAITS: MonthJson})
+    @operation(answer={DONE: MonthJson, WAITS: MonthJson}, step_up=True)
     def post(self, request: Request, organization_id: uuid.UUID, period: str) -> Response:
         """Close a month; 202 if a worker closes it, 400 with the reason if it cannot be closed."""
         actor = self.actor()
         require(actor, Action.PERIOD_CLOSE, organization_id)
         wanted = Period(period)
         made = period_close_ask(
-            actor=actor,
-            organization=organization_id,
-            period=wanted,
-            enqueue=period_close_enqueue,
+            actor=actor, organization=organization_id, period=wanted, enqueue=period_close_enqueue
         )
         status = WAITS if isinstance(made, PeriodCloseJob) else DONE
         month = month_get(actor=actor, organization=organization_id, period=wanted)

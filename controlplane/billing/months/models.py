@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 from django.db import models
+from django.db.models import CheckConstraint, Index, Q, UniqueConstraint
 
 from controlplane.core.models import BaseModel
 
@@ -64,21 +65,18 @@ class PeriodCloseJob(BaseModel):
     class Meta:
         db_table = "period_close_jobs"
         constraints: ClassVar = [
-            models.CheckConstraint(
-                condition=models.Q(state__in=CloseState.values), name="period_close_state_known"
+            CheckConstraint(
+                condition=Q(state__in=CloseState.values), name="period_close_state_known"
             ),
-            models.UniqueConstraint(
+            UniqueConstraint(
                 fields=["organization", "period"],
-                condition=models.Q(state__in=("waiting", "running")),
+                condition=Q(state__in=("waiting", "running")),
                 name="one_close_of_a_period_at_work",
             ),
         ]
         indexes: ClassVar = [
-            models.Index(fields=["organization", "-id"], name="period_close_newest_first")
+            Index(fields=["organization", "-id"], name="period_close_newest_first")
         ]
-
-    def __str__(self) -> str:
-        return f"{self.period} is {self.state}"
 
     @property
     def at_work(self) -> bool:

@@ -1,4 +1,6 @@
-"""Calendar months by UTC and the time of booking, and whether one is closed for an organization."""
+"""Calendar months by UTC and the time of booking, whether one is closed for an organization, and
+its months with their states, as pages and programs read them.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +11,21 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from django.core.exceptions import ValidationError
-from django.db import connection
 from django.db.models import Min
 
 from controlplane.billing.ledger.models import JournalEntry, LedgerHour
-from controlplane.billing.months.models import PeriodClose
-from controlplane.core.scope import organization_scope
+from controlplane.billing.months.models import PeriodClose, PeriodCloseJob
+from controlplane.core.audit.entries import Actor
+from controlplane.core.permissions import Action, organization_scope
+from controlplane.core.queries import value
+from controlplane.tenants.access import require
 from controlplane.tenants.models import Organization
 
 _NAME = re.compile(r"([0-9]{4})-(0[1-9]|1[0-2])")
 MONTHS = 12
+MONTHS_MAX = 120
+# Those that were to close a month, tries that failed among them.
+JOBS_READ_MAX = 100
 
 
 class PeriodState(StrEnum):
@@ -62,7 +69,6 @@ class Period:
 
 
 def period_of(moment: datetime) -> Period:
-    """The month in which an aware moment lies."""
     return Period(moment.astimezone(UTC).strftime("%Y-%m"))
 
 
@@ -98,15 +104,56 @@ def state_of(organization: uuid.UUID, period: Period) -> PeriodState:
     """By the database's clock, as bookings are."""
     if close_of(organization, period) is not None:
         return PeriodState.CLOSED
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT clock_timestamp() >= %s", [period.end])
-        over: bool = cursor.fetchone()[0]
+    over = value("SELECT clock_timestamp() >= %s", [period.end])
     return PeriodState.CLOSING if over else PeriodState.OPEN
 
 
 def open_because(period: Period) -> str | None:
     """Why charges of it can still come: it has not ended, or is not sealed. None where none can."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT ledger_period_open(%s)", [period.end])
-        told: str | None = cursor.fetchone()[0]
-        return told
+    told: str | None = value("SELECT ledger_period_open(%s)", [period.end])
+    return told
+
+
+@dataclass(frozen=True)
+class Month:
+    """A month and its state; `close` where it is closed, `job` the last that was to close it."""
+
+    period: Period
+    state: PeriodState
+    close: PeriodClose | None
+    job: PeriodCloseJob | None
+
+    @property
+    def digest(self) -> str:
+        """The hash over its lines, in hex; empty where it is not closed."""
+        return bytes(self.close.digest).hex() if self.close else ""
+
+
+def month_list(*, actor: Actor, organization: uuid.UUID) -> list[Month]:
+    """The months that can have charges, at most `MONTHS_MAX`, newest first, with their states."""
+    require(actor, Action.LEDGER_VIEW, organization)
+    first, periods = first_period(organization), [period_of(datetime.now(UTC))]
+    while len(periods) < MONTHS_MAX and periods[-1] > first:
+        periods.append(periods[-1].before)
+    return _months(organization, periods)
+
+
+def month_get(*, actor: Actor, organization: uuid.UUID, period: Period) -> Month:
+    require(actor, Action.LEDGER_VIEW, organization)
+    return _months(organization, [period])[0]
+
+
+def _months(organization: uuid.UUID, periods: list[Period]) -> list[Month]:
+    names, now = [one.name for one in periods], period_of(datetime.now(UTC))
+    mine = {"organization": organization, "period__in": names}
+    with organization_scope([organization]):
+        closed = {close.period: close for close in PeriodClose.objects.filter(**mine)}
+        jobs = PeriodCloseJob.objects.filter(**mine).order_by("-id")[:JOBS_READ_MAX]
+        latest = {job.period: job for job in reversed(jobs)}
+
+    def month(one: Period) -> Month:
+        close, job = closed.get(one.name), latest.get(one.name)
+        over = PeriodState.CLOSED if close else PeriodState.CLOSING
+        return Month(one, PeriodState.OPEN if one >= now else over, close, job)
+
+    return [month(one) for one in periods]

@@ -6,7 +6,7 @@ import structlog
 from celery import current_app, shared_task
 from kombu.exceptions import OperationalError
 
-from controlplane.billing.months import jobs
+from controlplane.billing.months import closes
 
 log = structlog.get_logger(__name__)
 CLOSE = "billing.period_close_run"
@@ -15,7 +15,7 @@ CLOSE = "billing.period_close_run"
 @shared_task(name=CLOSE)
 def period_close_run(organization: str, job: str) -> bool:
     """Whether the month is closed."""
-    made = jobs.period_close_run(jobs.DueClose(uuid.UUID(organization), uuid.UUID(job)))
+    made = closes.period_close_run(closes.DueClose(uuid.UUID(organization), uuid.UUID(job)))
     if made is not None and made.error:
         log.warning("period_close_failed", period=made.period, error=made.error)
     return made is not None and not made.error
@@ -24,7 +24,7 @@ def period_close_run(organization: str, job: str) -> bool:
 @shared_task(name="billing.period_closes_resume")
 def period_closes_resume() -> int:
     """Closes handed to workers: those that no one took, and those whose worker is gone."""
-    due = jobs.period_closes_due()
+    due = closes.period_closes_due()
     for one in due:
         period_close_enqueue(*one)
     return len(due)

@@ -5,6 +5,7 @@ answer tells nothing of our orders.
 """
 
 import uuid
+from datetime import datetime
 from typing import Annotated, TypedDict
 
 import msgspec
@@ -20,8 +21,9 @@ from rest_framework.response import Response
 from controlplane.billing.api import MoneyView
 from controlplane.billing.approvals.models import WalletGrant
 from controlplane.billing.approvals.shapes import WAITS, GrantJson, grant_json
-from controlplane.billing.documents.selectors import invoice_get
-from controlplane.billing.payments.models import PaymentOrder, Provider
+from controlplane.billing.documents.profiles import invoice_get
+from controlplane.billing.payments import stripe
+from controlplane.billing.payments.models import Payment, PaymentOrder, Provider
 from controlplane.billing.payments.selectors import payment_list
 from controlplane.billing.payments.services import (
     PaymentRefused,
@@ -29,24 +31,37 @@ from controlplane.billing.payments.services import (
     payment_receive,
     payment_record,
 )
-from controlplane.billing.payments.shapes import PaymentJson, payment_json
-from controlplane.billing.payments.stripe import (
-    EVENT_BYTES_MAX,
-    BadEvent,
-    BadSignature,
-    event_read,
-    signature_check,
-)
 from controlplane.core.answers import answer_of
-from controlplane.core.api.schema import operation
+from controlplane.core.api.schema import CREATED, operation
 from controlplane.core.errors.body import failure
 from controlplane.core.permissions import Action
 from controlplane.kernel.clock import wall_s
-from controlplane.kernel.ids import InvoiceId, PaymentOrderId, kind
+from controlplane.kernel.ids import InvoiceId, PaymentId, PaymentOrderId, kind
 from controlplane.tenants.access import require
 
-CREATED = 201
 log = structlog.get_logger(__name__)
+
+
+class PaymentJson(TypedDict):
+    """Money that came in."""
+
+    id: PaymentId
+    object: str
+    provider: str
+    reference: str
+    amount_cents: int
+    invoice: InvoiceId | None
+    booked_at: datetime
+
+
+def payment_json(payment: Payment) -> PaymentJson:
+    return answer_of(
+        PaymentJson,
+        payment,
+        object="payment",
+        invoice=payment.invoice_id,
+        booked_at=payment.created_at,
+    )
 
 
 class OrderBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -77,21 +92,14 @@ class OrderJson(TypedDict):
 
 
 class Payments(MoneyView):
-    """`GET payments`: money that came in, newest first."""
-
     @operation(list_of=PaymentJson)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """List payments by providers and by bank transfer."""
-        found = payment_list(
-            actor=self.actor(), organization_id=organization_id, ask=self.page_ask("payment")
-        )
-        return self.page(found, payment_json)
+        return self.page(payment_list(**self.whose(), ask=self.page_ask("payment")), payment_json)
 
 
 class PaymentOrders(MoneyView):
-    """`POST payment-orders`: what a provider is to be paid, so that its report can be matched."""
-
-    @operation(body=OrderBody, answer=OrderJson, status=CREATED, example={"amount_cents": 5_000})
+    @operation(body=OrderBody, answer={CREATED: OrderJson}, example={"amount_cents": 5_000})
     def post(self, request: Request, organization_id: uuid.UUID) -> Response:
         """Create a payment order; no money is moved."""
         actor = self.actor()
@@ -115,18 +123,12 @@ class PaymentOrders(MoneyView):
 
 
 class InvoicePayments(MoneyView):
-    """`POST invoices/<id>/payments`: record a bank transfer that arrived; for staff."""
-
-    step_up_methods = frozenset({"POST"})
-
-    @operation(body=PaymentBody, answer={CREATED: PaymentJson, WAITS: GrantJson})
+    @operation(body=PaymentBody, answer={CREATED: PaymentJson, WAITS: GrantJson}, step_up=True)
     def post(self, request: Request, organization_id: uuid.UUID, invoice_id: uuid.UUID) -> Response:
         """Record a bank transfer; 202 with the grant if it needs approval."""
         require(self.actor(), Action.CREDIT_GRANT)
         wanted = self.body(PaymentBody)
-        invoice = invoice_get(
-            actor=self.actor(), organization_id=organization_id, invoice_id=invoice_id
-        )
+        invoice = invoice_get(**self.whose(), invoice_id=invoice_id)
         made = payment_record(
             actor=self.actor(),
             invoice=invoice,
@@ -152,10 +154,10 @@ def stripe_events(request: HttpRequest) -> HttpResponse:
         return _told(413, "too large")
     try:
         header = request.headers.get("Stripe-Signature", "")
-        signature_check(header, body, settings.STRIPE_SECRETS, wall_s())
-        paid = event_read(body)
+        stripe.signature_check(header, body, settings.STRIPE_SECRETS, wall_s())
+        paid = stripe.event_read(body)
         booked = paid is not None and payment_receive(provider=Provider.STRIPE, paid=paid)
-    except (BadSignature, BadEvent) as error:
+    except (stripe.BadSignature, stripe.BadEvent) as error:
         log.warning("payment_event_refused", reason=str(error))
         return _told(400, "unhandled event")
     except PaymentRefused as error:
@@ -179,10 +181,10 @@ def pay_url(order: PaymentOrder) -> str | None:
 def _bounded(request: HttpRequest) -> bytes | None:
     """The raw body, which is what was signed; None beyond the bound."""
     said = request.headers.get("Content-Length", "")
-    if said.isascii() and said.isdecimal() and int(said[:12]) > EVENT_BYTES_MAX:
+    if said.isascii() and said.isdecimal() and int(said[:12]) > stripe.EVENT_BYTES_MAX:
         return None
-    body = request.read(EVENT_BYTES_MAX + 1)
-    return body if len(body) <= EVENT_BYTES_MAX else None
+    body = request.read(stripe.EVENT_BYTES_MAX + 1)
+    return body if len(body) <= stripe.EVENT_BYTES_MAX else None
 
 
 def _told(status: int, message: str) -> JsonResponse:

@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 from django.db import models
+from django.db.models import CheckConstraint, Index, Q, UniqueConstraint
 
 from controlplane.billing.documents.models import CURRENCY, Invoice
 from controlplane.core.models import BaseModel
@@ -28,13 +29,8 @@ class PaymentOrder(BaseModel):
     class Meta:
         db_table = "payment_orders"
         constraints: ClassVar = [
-            models.CheckConstraint(
-                condition=models.Q(amount_cents__gt=0), name="payment_order_is_positive"
-            )
+            CheckConstraint(condition=Q(amount_cents__gt=0), name="payment_order_is_positive")
         ]
-
-    def __str__(self) -> str:
-        return f"{self.amount_cents} cents by {self.provider}"
 
     @property
     def reference(self) -> str:
@@ -62,15 +58,8 @@ class Payment(BaseModel):
     class Meta:
         db_table = "payments"
         constraints: ClassVar = [
-            models.UniqueConstraint(fields=["provider", "event"], name="payment_event_once"),
-            models.UniqueConstraint(fields=["provider", "reference"], name="payment_once"),
-            models.CheckConstraint(
-                condition=models.Q(amount_cents__gt=0), name="payment_is_positive"
-            ),
+            UniqueConstraint(fields=["provider", "event"], name="payment_event_once"),
+            UniqueConstraint(fields=["provider", "reference"], name="payment_once"),
+            CheckConstraint(condition=Q(amount_cents__gt=0), name="payment_is_positive"),
         ]
-        indexes: ClassVar = [
-            models.Index(fields=["organization", "-id"], name="payment_newest_first")
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.amount_cents} cents by {self.provider}"
+        indexes: ClassVar = [Index(fields=["organization", "-id"], name="payment_newest_first")]

@@ -6,13 +6,12 @@ from datetime import UTC, datetime
 
 from django.db.models import Sum
 
-from controlplane.billing.access import may_see_money
+from controlplane.billing.access import money_scope
 from controlplane.billing.documents.models import DocumentKind, Invoice
 from controlplane.billing.payments.dunning import Standing
 from controlplane.billing.payments.models import Payment
+from controlplane.core.answers import FIRST_PAGE, Page, PageAsk, page_read
 from controlplane.core.audit.entries import Actor
-from controlplane.core.paging import FIRST_PAGE, Page, PageAsk, page_read
-from controlplane.core.scope import organization_scope
 
 # More open invoices than years have months, many times over.
 OPEN_MAX = 1_000
@@ -20,8 +19,7 @@ OPEN_MAX = 1_000
 
 def open_invoices(*, actor: Actor, organization_id: uuid.UUID) -> list[Standing]:
     """Invoices of which something is still owed, oldest first."""
-    may_see_money(actor, organization_id)
-    with organization_scope([organization_id]):
+    with money_scope(actor, organization_id):
         rows = Invoice.objects.filter(organization=organization_id, kind=DocumentKind.INVOICE)
         found = standings(rows.defer("lines").order_by("id")[:OPEN_MAX])
     return [standing for standing in found if standing.open_cents > 0]
@@ -29,8 +27,7 @@ def open_invoices(*, actor: Actor, organization_id: uuid.UUID) -> list[Standing]
 
 def credit_cents(*, actor: Actor, organization_id: uuid.UUID) -> int:
     """What is left over of its invoices, and is taken off the next one."""
-    may_see_money(actor, organization_id)
-    with organization_scope([organization_id]):
+    with money_scope(actor, organization_id):
         return left_over_cents(organization_id)
 
 
@@ -44,9 +41,7 @@ def left_over_cents(organization_id: uuid.UUID) -> int:
 def payment_list(
     *, actor: Actor, organization_id: uuid.UUID, ask: PageAsk = FIRST_PAGE
 ) -> Page[Payment]:
-    """Money that came in from an organization, newest first."""
-    may_see_money(actor, organization_id)
-    with organization_scope([organization_id]):
+    with money_scope(actor, organization_id):
         rows = Payment.objects.filter(organization=organization_id).select_related("invoice")
         return page_read(rows, ask)
 

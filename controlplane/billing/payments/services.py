@@ -10,7 +10,7 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
 from controlplane.billing.approvals.models import GrantKind, WalletGrant
-from controlplane.billing.approvals.services import Wish, asker_of, grant_ask, subject_of
+from controlplane.billing.approvals.services import Asker, asker_of, grant_ask, subject_of
 from controlplane.billing.documents.lines import NANO_PER_CENT
 from controlplane.billing.documents.models import CURRENCY, DocumentKind, Invoice
 from controlplane.billing.documents.services import OWN
@@ -27,10 +27,8 @@ from controlplane.billing.payments.selectors import open_invoices
 from controlplane.billing.payments.stripe import Paid
 from controlplane.billing.wallets.services import require_confirmed
 from controlplane.core.audit.entries import Actor, audit_record
-from controlplane.core.errors.conflict import Conflict
-from controlplane.core.models import uuid7
-from controlplane.core.permissions import Action
-from controlplane.core.scope import organization_scope
+from controlplane.core.errors.body import Conflict
+from controlplane.core.permissions import Action, organization_scope
 from controlplane.tenants.access import require
 
 AMOUNT_CENTS_MAX = 10_000_000_000
@@ -39,15 +37,6 @@ _HEX_CHARS = 32
 
 class PaymentRefused(Exception):
     """What was reported matches no order of ours; nothing was booked."""
-
-
-class ProviderActor:
-    """A provider that reports a payment, as the audit log names it."""
-
-    actor_id: uuid.UUID | None = None
-
-    def __init__(self, provider: Provider) -> None:
-        self.actor_label = f"payments:{provider.value}"
 
 
 def payment_order_create(
@@ -99,6 +88,7 @@ def payment_receive(*, provider: Provider, paid: Paid) -> bool:
     Raises PaymentRefused where it matches no order; then nothing has changed.
     """
     organization, order_id = _reference(paid.order)
+    reporter = Asker(None, f"payments:{provider.value}")
     with organization_scope([organization]):
         order = PaymentOrder.objects.filter(id=order_id, organization=organization).first()
         if order is None or order.provider != provider.value:
@@ -115,11 +105,11 @@ def payment_receive(*, provider: Provider, paid: Paid) -> bool:
             order=order,
             invoice=order.invoice,
             amount_cents=paid.amount_cents,
-            recorded_by=ProviderActor(provider).actor_label,
+            recorded_by=reporter.actor_label,
         )
         if not _insert(made):
             return _seen_before(made)
-        _book(ProviderActor(provider), made)
+        _book(reporter, made)
     return True
 
 
@@ -138,12 +128,11 @@ def payment_record(
         raise ValidationError({"amount": f"Must be 0.01 to {AMOUNT_CENTS_MAX // 100:,} USD."})
     if not 1 <= len(reference) <= REFERENCE_CHARS_MAX or not reference.isprintable():
         raise ValidationError({"reference": f"Must have 1 to {REFERENCE_CHARS_MAX} characters."})
-    wish = Wish(
+    wish = WalletGrant(
         organization=invoice.organization,
         kind=GrantKind.PAYMENT,
         amount_nano=amount_cents * NANO_PER_CENT,
         reason=f"Bank transfer {reference}",
-        form=uuid7(),
         subject=invoice.id,
         about=invoice.title,
         terms={"reference": reference},

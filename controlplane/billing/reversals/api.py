@@ -10,18 +10,16 @@ from rest_framework.response import Response
 from controlplane.billing.api import MoneyView
 from controlplane.billing.approvals.models import WalletGrant
 from controlplane.billing.approvals.shapes import WAITS, GrantJson, grant_json
-from controlplane.billing.documents.selectors import invoice_get
-from controlplane.billing.invoices.shapes import WholeInvoiceJson, whole_json
-from controlplane.billing.ledger.shapes import EntryJson, entry_json
+from controlplane.billing.documents.profiles import invoice_get
+from controlplane.billing.invoices.api import WholeInvoiceJson, whole_json
+from controlplane.billing.ledger.api import EntryJson, entry_json
 from controlplane.billing.reversals.credit_notes import credit_note_issue
 from controlplane.billing.reversals.requests import request_reverse
-from controlplane.core.api.schema import operation
+from controlplane.core.api.schema import CREATED, operation
 from controlplane.core.models import uuid7
 from controlplane.core.permissions import Action
 from controlplane.kernel.ids import kind
 from controlplane.tenants.access import require
-
-CREATED = 201
 
 
 class CreditedBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -48,22 +46,17 @@ class ReversalBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class CreditNotes(MoneyView):
-    """`POST invoices/<id>/credit-notes`: give back an invoice or parts of its lines; for staff."""
-
-    step_up_methods = frozenset({"POST"})
-
     @operation(
         body=CreditBody,
         answer={CREATED: WholeInvoiceJson, WAITS: GrantJson},
         example={"reason": "wrong model", "lines": [{"position": 1, "amount_nano": 5_000_000}]},
+        step_up=True,
     )
     def post(self, request: Request, organization_id: uuid.UUID, invoice_id: uuid.UUID) -> Response:
         """Issue a credit note; 202 with the grant if it needs approval."""
         require(self.actor(), Action.CREDIT_GRANT)
         wanted = self.body(CreditBody)
-        invoice = invoice_get(
-            actor=self.actor(), organization_id=organization_id, invoice_id=invoice_id
-        )
+        invoice = invoice_get(**self.whose(), invoice_id=invoice_id)
         amounts = None
         if wanted.lines is not None:
             amounts = {line.position: line.amount_nano for line in wanted.lines}
@@ -77,20 +70,17 @@ class CreditNotes(MoneyView):
         if isinstance(made, WalletGrant):
             return Response(grant_json(made), status=WAITS)
         return Response(
-            whole_json(actor=self.actor(), organization_id=organization_id, invoice_id=made.id),
+            whole_json(**self.whose(), invoice_id=made.id),
             status=CREATED,
         )
 
 
 class Reversals(MoneyView):
-    """`POST requests/<id>/reversals`: part of a charge given back; for staff."""
-
-    step_up_methods = frozenset({"POST"})
-
     @operation(
         body=ReversalBody,
         answer={CREATED: EntryJson, WAITS: GrantJson},
         example={"nano": 1_500_000, "reason": "the output was truncated"},
+        step_up=True,
     )
     def post(self, request: Request, organization_id: uuid.UUID, charge_id: uuid.UUID) -> Response:
         """Reverse part of a charge; 202 with the grant if it needs approval."""

@@ -11,15 +11,8 @@ from collections.abc import Mapping
 import msgspec
 from django.core.exceptions import ValidationError
 
+from controlplane.billing.approvals import services
 from controlplane.billing.approvals.models import REASON_CHARS_MAX, GrantKind, WalletGrant
-from controlplane.billing.approvals.services import (
-    Wish,
-    asker_of,
-    grant_ask,
-    one_at_a_time,
-    reason_clean,
-    subject_of,
-)
 from controlplane.billing.documents.lines import (
     BASIS_POINTS,
     NANO_PER_CENT,
@@ -31,15 +24,19 @@ from controlplane.billing.documents.lines import (
     sum_pico,
 )
 from controlplane.billing.documents.models import BillingProfile, DocumentKind, Invoice
-from controlplane.billing.documents.services import document_book, document_keep, document_make
+from controlplane.billing.documents.services import (
+    cents_book,
+    document_book,
+    document_keep,
+    document_make,
+)
 from controlplane.billing.ledger import accounts
 from controlplane.billing.ledger.models import EntryKind
 from controlplane.billing.reversals.remaining import Left, credit_left, month_lock
 from controlplane.core.audit.entries import Actor
-from controlplane.core.errors.conflict import Conflict
+from controlplane.core.errors.body import Conflict
 from controlplane.core.models import uuid7
-from controlplane.core.permissions import Action
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import Action, organization_scope
 from controlplane.kernel.money import PICO_PER_NANO, nano_from_pico
 from controlplane.tenants.access import require
 
@@ -61,27 +58,27 @@ def credit_note_issue(
     require(actor, Action.CREDIT_GRANT)
     if invoice.kind != DocumentKind.INVOICE:
         raise ValidationError({"invoice": "Only invoices can be credited."})
-    reason = reason_clean(reason)
+    reason = services.reason_clean(reason)
     with organization_scope([invoice.organization]):
-        one_at_a_time(invoice.organization)
+        services.one_at_a_time(invoice.organization)
         month_lock(invoice.organization, invoice.period)
         lines = None if amounts_nano is None else [list(pair) for pair in amounts_nano.items()]
         if form is not None and (sent := WalletGrant.objects.filter(id=form).first()) is not None:
             if (sent.subject, sent.reason, sent.terms) != (invoice.id, reason, {"lines": lines}):
-                raise Conflict({"form": "This form was already submitted with different values."})
+                raise Conflict(services.OTHER_FORM)
             return sent
         note = _draft(invoice, amounts_nano)
-        wish = Wish(
+        wish = WalletGrant(
+            id=form or uuid7(),
             organization=invoice.organization,
             kind=GrantKind.CREDIT_NOTE,
             amount_nano=_given_nano(note),
             reason=reason,
-            form=form or uuid7(),
             subject=invoice.id,
             about=invoice.title,
             terms={"lines": lines},
         )
-        return grant_ask(actor=actor, wish=wish, book=credit_note_book)
+        return services.grant_ask(actor=actor, wish=wish, book=credit_note_book)
 
 
 def credit_note_book(grant: WalletGrant) -> Invoice:
@@ -89,7 +86,7 @@ def credit_note_book(grant: WalletGrant) -> Invoice:
 
     Raises ValidationError where less is left than was asked for.
     """
-    invoice = Invoice.objects.get(id=subject_of(grant), organization=grant.organization)
+    invoice = Invoice.objects.get(id=services.subject_of(grant), organization=grant.organization)
     month_lock(invoice.organization, invoice.period)
     lines = grant.terms["lines"]
     made = _draft(invoice, None if lines is None else dict(lines))
@@ -97,7 +94,7 @@ def credit_note_book(grant: WalletGrant) -> Invoice:
         told = "The remaining amount has changed. Refuse this request and create a new one."
         raise ValidationError({"grant": told})
     made.reason = grant.reason
-    document_keep(asker_of(grant), made)
+    document_keep(services.asker_of(grant), made)
     _book(grant, made)
     return made
 
@@ -179,7 +176,6 @@ def _note(invoice: Invoice, left: Left, wanted: Mapping[int, int]) -> Invoice:
 
 
 def _part(line: Line, pico: int) -> Line:
-    """What is given back of a line; of a part of it tokens and price are not told."""
     if pico == line.amount_pico or line.kind != LineKind.USAGE:
         return msgspec.structs.replace(line, amount_pico=pico)
     words = f"{line.model}, part of {line.quantity:,} tokens"
@@ -196,7 +192,7 @@ def _part(line: Line, pico: int) -> Line:
 
 def _book(grant: WalletGrant, note: Invoice) -> None:
     """The invoice's bookings the other way; what no account has a whole nano-USD of is rounding."""
-    actor, approved_by = asker_of(grant), grant.decided_label or None
+    actor, approved_by = services.asker_of(grant), grant.decided_label or None
     owed = accounts.receivable(note.organization)
     by_account: Counter[str] = Counter()
     for line in lines_read(note.lines):
@@ -218,28 +214,8 @@ def _book(grant: WalletGrant, note: Invoice) -> None:
             nano=nano,
             reason=f"{note.title} credits {note.corrects}: {note.reason}"[:REASON_CHARS_MAX],
         )
-    document_book(
-        actor,
-        note,
-        approved_by=approved_by,
-        part="rounding",
-        kind=EntryKind.INVOICE_ROUNDING,
-        debit=accounts.ROUNDING,
-        credit=owed,
-        nano=note.net_cents * NANO_PER_CENT - booked,
-        reason=f"Rounding of {note.title} to whole cents",
-    )
-    document_book(
-        actor,
-        note,
-        approved_by=approved_by,
-        part="tax",
-        kind=EntryKind.TAX,
-        debit=accounts.tax(note.tax_jurisdiction),
-        credit=owed,
-        nano=note.tax_cents * NANO_PER_CENT,
-        reason=f"Tax of {note.title}",
-    )
+    rounding_nano = note.net_cents * NANO_PER_CENT - booked
+    cents_book(actor, note, rounding_nano=rounding_nano, approved_by=approved_by)
 
 
 def _account(organization: uuid.UUID, line: Line) -> str:

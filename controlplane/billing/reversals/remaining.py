@@ -11,14 +11,13 @@ from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from typing import NamedTuple
 
-from django.db import connection
-
 from controlplane.billing.documents.lines import NANO_PER_CENT, Line, LineKind, lines_read
 from controlplane.billing.documents.models import DocumentKind, Invoice
 from controlplane.billing.ledger import accounts
 from controlplane.billing.ledger.models import POSTING_KINDS, EntryKind, JournalEntry, Transfer
 from controlplane.billing.ledger.services import BOOKED_DAYS_MAX, ID_MARGIN
 from controlplane.billing.months.periods import Period, period_of
+from controlplane.core.queries import rows
 from controlplane.kernel.money import PICO_PER_NANO
 from controlplane.telemetry.selectors_requests import id_floor
 
@@ -57,11 +56,8 @@ class Left(NamedTuple):
 
 def month_lock(organization: uuid.UUID, period: str) -> None:
     """One gives back of a month's usage at a time, until the transaction ends."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT pg_advisory_xact_lock(hashtextextended('give back:' || %s || %s, 0))",
-            [str(organization), period],
-        )
+    lock = "SELECT pg_advisory_xact_lock(hashtextextended('give back:' || %s || %s, 0))"
+    rows(lock, [str(organization), period])
 
 
 def credit_left(invoice: Invoice) -> Left:
@@ -154,7 +150,6 @@ def _keep(lines: dict[int, int], invoice: Invoice, own: dict[str, int]) -> int:
 
 
 def _of_requests(invoice: Invoice, own: Iterable[str]) -> Iterator[JournalEntry]:
-    """Those of these entries that reverse requests."""
     entries = list(JournalEntry.objects.filter(id__in=own, kind=EntryKind.REVERSAL))
     for at in range(0, len(entries), READ_AT_ONCE):
         some = entries[at : at + READ_AT_ONCE]

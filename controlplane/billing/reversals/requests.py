@@ -5,21 +5,13 @@ import uuid
 from django.core.exceptions import ObjectDoesNotExist, ValidationError
 from django.db.models import Sum
 
+from controlplane.billing.approvals import services
 from controlplane.billing.approvals.models import GrantKind, WalletGrant
-from controlplane.billing.approvals.services import (
-    Wish,
-    asker_of,
-    grant_ask,
-    one_at_a_time,
-    reason_clean,
-    subject_of,
-)
 from controlplane.billing.ledger.journal import AMOUNT_NANO_MAX, journal_book
 from controlplane.billing.ledger.models import POSTING_KINDS, EntryKind, JournalEntry, Transfer
 from controlplane.billing.reversals.remaining import reversal_room_nano
 from controlplane.core.audit.entries import Actor
-from controlplane.core.permissions import Action
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import Action, organization_scope
 from controlplane.tenants.access import require
 
 
@@ -40,25 +32,24 @@ def request_reverse(
     was credited.
     """
     require(actor, Action.CREDIT_GRANT)
-    reason = reason_clean(reason)
+    reason = services.reason_clean(reason)
     if not 1 <= nano <= AMOUNT_NANO_MAX:
         raise ValidationError({"nano": f"Must be 1 to {AMOUNT_NANO_MAX} nano-USD."})
-    wish = Wish(
+    wish = WalletGrant(
+        id=form,
         organization=organization,
         kind=GrantKind.REVERSAL,
         amount_nano=nano,
         reason=reason,
-        form=form,
         subject=request,
         about=f"request {request}",
-        terms={},
     )
     with organization_scope([organization]):
         charge = _charge(organization, request)
-        one_at_a_time(organization)
+        services.one_at_a_time(organization)
         if not WalletGrant.objects.filter(id=form).exists():
             _require_left(charge, nano)
-        found = grant_ask(actor=actor, wish=wish, book=reversal_book)
+        found = services.grant_ask(actor=actor, wish=wish, book=reversal_book)
         if isinstance(found, JournalEntry):
             return found
         # Sent again, it may be booked already.
@@ -68,7 +59,7 @@ def request_reverse(
 
 def reversal_book(grant: WalletGrant) -> JournalEntry:
     """Book the reversal that was wished for; inside the organization's scope."""
-    request = subject_of(grant)
+    request = services.subject_of(grant)
     charge = _charge(grant.organization, request)
     _require_left(charge, grant.amount_nano)
     return journal_book(
@@ -80,7 +71,7 @@ def reversal_book(grant: WalletGrant) -> JournalEntry:
         reason=grant.reason,
         reverses=request,
         idempotency=_key(grant),
-        actor=asker_of(grant),
+        actor=services.asker_of(grant),
         approved_by=grant.decided_label or None,
     )
 

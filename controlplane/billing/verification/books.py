@@ -106,7 +106,12 @@ HOURS = """
           AND booked_at < (SELECT max(to_at) FROM ledger_seals)
           AND kind IN ('settle', 'overage', 'late')
         GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9
-    ), kept AS (SELECT * FROM ledger_hours WHERE hour >= %s AND hour < %s)
+    ), kept AS (
+        SELECT organization, hour, project, key, model, price_version, input_pico, cached_pico,
+               output_pico, sum(requests) AS requests, sum(uncached) AS uncached,
+               sum(cached) AS cached, sum(output) AS output, sum(nano) AS nano
+        FROM ledger_hours WHERE hour >= %s AND hour < %s GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9
+    )
     SELECT 'the hour ' || coalesce(l.hour, k.hour) || ' of ' || coalesce(l.organization,
            k.organization) || ' is ' || coalesce(k.nano, 0) || ', its lines ' || coalesce(l.nano, 0)
     FROM lines l FULL JOIN kept k USING (organization, hour, project, key, model, price_version,

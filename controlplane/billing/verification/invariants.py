@@ -15,19 +15,7 @@ from django.db.backends.utils import CursorWrapper
 from controlplane.billing.ledger.seals import seal_breaches
 from controlplane.billing.months.closes import close_breach
 from controlplane.billing.months.models import PeriodClose
-from controlplane.billing.verification.books import (
-    BOOKED,
-    CARRIED,
-    FORGED,
-    GIVEN_BACK,
-    GUARDED,
-    HOURS,
-    REVERSED,
-    TERMS,
-    UNBALANCED,
-    WALLETS,
-    WEEKS,
-)
+from controlplane.billing.verification import books
 from controlplane.kernel.price import Price, TokenCounts, charge_nano
 
 EXAMPLES_MAX = 5
@@ -52,9 +40,9 @@ TERMINAL = """
 POSTED = """
     SELECT b.id, sum(t.amount)::bigint
     FROM transfers t JOIN transfers h ON h.request = t.request AND h.slot = 0,
-         unnest(h.budgets) AS b(id)
+         unnest(h.budgets) AS b(id) LEFT JOIN budget_parts p ON p.budget = b.id
     WHERE t.request >= %s AND t.request < %s AND h.request >= %s AND h.request < %s
-      AND t.kind IN ('settle', 'overage', 'late')
+      AND t.kind IN ('settle', 'overage', 'late') AND t.model = coalesce(p.model, t.model)
     GROUP BY b.id
 """
 CHARGES = """
@@ -169,8 +157,8 @@ class Verifier:
         self._each(limits, DIFFERENT)
         deadline.checked = self._count("SELECT count(*) FROM open_holds")
         self._each(deadline, OVERDUE, SWEEP_GRACE_S)
-        self._each(sealed, UNGUARDED, list(GUARDED), list(GUARDED))
-        self._each(sealed, FORGED)
+        self._each(sealed, UNGUARDED, list(books.GUARDED), list(books.GUARDED))
+        self._each(sealed, books.FORGED)
         sealed.checked = self._count("SELECT count(*) FROM ledger_seals")
         for breach in seal_breaches(self._cursor):
             sealed.breach(breach)
@@ -181,12 +169,12 @@ class Verifier:
 
     def _check_books(self, balance: Finding, priced: Finding) -> None:
         """Wallets, journal and budgets' terms; the hours, week by week."""
-        balance.checked += self._count(BOOKED)
-        for query in (WALLETS, TERMS, REVERSED, GIVEN_BACK, CARRIED):
+        balance.checked += self._count(books.BOOKED)
+        for query in (books.WALLETS, books.TERMS, books.REVERSED, books.GIVEN_BACK, books.CARRIED):
             self._each(balance, query)
-        for (week,) in self._rows(WEEKS):
+        for (week,) in self._rows(books.WEEKS):
             end = week + timedelta(days=7)
-            self._each(priced, HOURS, week, week, end, week, end)
+            self._each(priced, books.HOURS, week, week, end, week, end)
 
     def _slices(self) -> Iterator[tuple[Any, Any]]:
         """The hours that have requests, as ranges of ids."""
@@ -206,7 +194,7 @@ class Verifier:
         balance.checked += lines
         terminal.checked += requests
         self._each(terminal, TERMINAL, *slice_)
-        self._each(balance, UNBALANCED, *slice_)
+        self._each(balance, books.UNBALANCED, *slice_)
         self._posted.update(dict(self._rows(POSTED, *slice_, *slice_)))
         for organization, model, nano in self._rows(UNPOSTED, *slice_, *slice_):
             self._slack[organization, model] += nano

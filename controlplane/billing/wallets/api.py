@@ -12,15 +12,14 @@ from controlplane.billing.api import MoneyView
 from controlplane.billing.approvals.models import WALLET_KINDS, GrantKind
 from controlplane.billing.approvals.selectors import grant_list
 from controlplane.billing.approvals.shapes import GrantJson, grant_json
-from controlplane.billing.wallets.selectors import wallet_get
+from controlplane.billing.wallets.selectors import Wallet, wallet_get
 from controlplane.billing.wallets.services import Gift, wallet_grant
-from controlplane.core.api.schema import operation
+from controlplane.core.answers import answer_of
+from controlplane.core.api.schema import CREATED, operation
 from controlplane.core.models import uuid7
 from controlplane.core.permissions import Action
 from controlplane.kernel.ids import kind
 from controlplane.tenants.access import require
-
-CREATED = 201
 
 
 class GrantBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -51,44 +50,27 @@ class WalletJson(TypedDict):
 
 
 class OneWallet(MoneyView):
-    """`GET wallet`: what a prepaid organization has left."""
-
     @operation(answer=WalletJson)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """Get the wallet; all zero if the organization is not prepaid."""
-        found = wallet_get(actor=self.actor(), organization_id=organization_id)
-        body: WalletJson = {
-            "object": "wallet",
-            "prepaid": found is not None,
-            "balance_nano": found.balance if found else 0,
-            "available_nano": found.available if found else 0,
-            "held_nano": found.held if found else 0,
-            "put_in_nano": found.put_in if found else 0,
-            "charged_nano": found.charged if found else 0,
-            "low": found.low if found else False,
-            "days_left": found.days_left if found else None,
-        }
+        found = wallet_get(**self.whose())
+        low, shown = found is not None and found.low, found or Wallet(0, 0, 0, 0)
+        prepaid = found is not None
+        body = answer_of(WalletJson, shown, object="wallet", prepaid=prepaid, low=low)
         return Response(body)
 
 
 class Grants(MoneyView):
-    """`GET | POST grants`: top-ups and credits of an organization; given by staff."""
-
-    step_up_methods = frozenset({"POST"})
-
     @operation(list_of=GrantJson)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """List grants in any state, newest first."""
-        found = grant_list(
-            actor=self.actor(), organization_id=organization_id, ask=self.page_ask("grant")
-        )
-        return self.page(found, grant_json)
+        return self.page(grant_list(**self.whose(), ask=self.page_ask("grant")), grant_json)
 
     @operation(
         body=GrantBody,
-        answer=GrantJson,
-        status=CREATED,
+        answer={CREATED: GrantJson},
         example={"kind": "topup", "amount_nano": 50_000_000_000, "reason": "transfer 17"},
+        step_up=True,
     )
     def post(self, request: Request, organization_id: uuid.UUID) -> Response:
         """Book a top-up or credit; `pending` if it needs approval."""
@@ -97,8 +79,7 @@ class Grants(MoneyView):
         if wanted.kind not in WALLET_KINDS:
             raise ValidationError({"kind": f"Must be one of {', '.join(WALLET_KINDS)}."})
         made = wallet_grant(
-            actor=self.actor(),
-            organization_id=organization_id,
+            **self.whose(),
             gift=Gift(
                 kind=GrantKind(wanted.kind), amount_nano=wanted.amount_nano, reason=wanted.reason
             ),

@@ -12,9 +12,9 @@ from controlplane.billing.budgets.models import UNLIMITED_NANO, Budget
 from controlplane.billing.ledger import accounts
 from controlplane.billing.ledger.hours import hours
 from controlplane.billing.ledger.models import JournalEntry
+from controlplane.core.answers import FIRST_PAGE, Page, PageAsk, page_read
 from controlplane.core.audit.entries import Actor
-from controlplane.core.paging import FIRST_PAGE, Page, PageAsk, page_read
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import organization_scope
 from controlplane.kernel.money import NANO_PER_USD
 
 SPEED_DAYS = 7
@@ -31,7 +31,6 @@ class Wallet:
 
     @property
     def balance(self) -> int:
-        """What is left, held money included; below zero after charges beyond their holds."""
         return self.put_in - self.charged
 
     @property

@@ -9,17 +9,16 @@ from dataclasses import dataclass
 from django.core.exceptions import ObjectDoesNotExist, ValidationError
 
 from controlplane.billing.approvals.models import WALLET_KINDS, GrantKind, WalletGrant
-from controlplane.billing.approvals.services import Wish, asker_of, grant_ask, reason_clean
+from controlplane.billing.approvals.services import asker_of, grant_ask, reason_clean
 from controlplane.billing.ledger import accounts
 from controlplane.billing.ledger.journal import journal_book
 from controlplane.billing.ledger.models import EntryKind
 from controlplane.billing.wallets.selectors import has_wallet
 from controlplane.core.audit.entries import Actor
-from controlplane.core.permissions import Action
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import Action, organization_scope
 from controlplane.kernel.money import NANO_PER_USD
 from controlplane.tenants.access import require
-from controlplane.tenants.selectors_staff import organization_names
+from controlplane.tenants.selectors import organization_names
 
 FIRST_TOP_UP = (
     "The first top-up makes this organization prepaid: requests are then paid from its wallet and "
@@ -60,13 +59,12 @@ def wallet_grant(
     reason = reason_clean(gift.reason)
     if not organization_names(actor=actor, ids=[organization_id]):
         raise ObjectDoesNotExist("organization")
-    wish = Wish(
+    wish = WalletGrant(
+        id=form,
         organization=organization_id,
         kind=gift.kind,
         amount_nano=gift.amount_nano,
         reason=reason,
-        form=form,
-        terms={},
     )
     with organization_scope([organization_id]):
         if gift.kind == GrantKind.TOPUP:

@@ -20,12 +20,12 @@ SNAPSHOT_AGE_S_MAX = 30.0
 RETRY_S = 1
 PLAY_LIMITS = Limits(requests_per_min=60)
 
-MISSING = "You did not provide an API key. Send it as 'Authorization: Bearer YOUR_KEY'."
-MALFORMED = "This is not a well-formed API key: its shape or checksum is wrong. Check for typos."
-ADMIN = "This is an admin key, which cannot call models. Send an inference key."
+# Clients look for the first words of OpenAI's message to tell a wrong key from other errors.
 UNKNOWN = "Incorrect API key provided."
-REVOKED = "This API key has been revoked."
-EXPIRED = "This API key has expired."
+MALFORMED = f"{UNKNOWN} Its shape or checksum is wrong: check for typos."
+ADMIN = f"{UNKNOWN} This is an admin key, which cannot call models. Send an inference key."
+REVOKED = f"{UNKNOWN} This key has been revoked."
+EXPIRED = f"{UNKNOWN} This key has expired."
 PLAY_ENDED = "This Playground session has ended. Reload the page for a new one."
 
 
@@ -53,8 +53,6 @@ class SnapshotKeys:
 
     def check(self, presented: str) -> KeyRecord:
         """The key's record; raises `Refusal` 401, or 503 when the configuration is too old."""
-        if not presented:
-            raise bad_key(MISSING)
         if presented.startswith(PLAY_PREFIX):
             return self._check_play(presented)
         # The digest covers shape and checksum, so only what does not match is looked at for them.
@@ -67,6 +65,14 @@ class SnapshotKeys:
         # What became of a key is told only to who holds its secret.
         if record is None or not known:
             raise bad_key(UNKNOWN)
+        return self._alive(record)
+
+    def recheck(self, key_id: str) -> KeyRecord | None:
+        self._require_fresh()
+        record = self._source.current.keys.get(key_id)
+        return None if record is None else self._alive(record)
+
+    def _alive(self, record: KeyRecord) -> KeyRecord:
         if record.revoked:
             raise bad_key(REVOKED)
         if record.expires_at_s is not None and record.expires_at_s <= self._source.now_s:

@@ -18,16 +18,7 @@ import psycopg
 import structlog
 
 from controlplane.bridge.postgres.session import Connection, PostgresSession
-from controlplane.gateway.snapshot import (
-    EMPTY,
-    KeyRecord,
-    Limits,
-    ModelRecord,
-    ProjectRecord,
-    PromptRecord,
-    SafetyMode,
-    Snapshot,
-)
+from controlplane.gateway import snapshot
 from controlplane.kernel.clock import monotonic_s, wall_s
 from controlplane.kernel.objectives.counting import WatchedObjective
 from controlplane.kernel.rules import CanaryRules, RouteRule
@@ -53,17 +44,6 @@ class _Row(msgspec.Struct, Generic[Body], frozen=True, gc=False):
     body: Body | None
 
 
-class _Project(msgspec.Struct, frozen=True, kw_only=True):
-    """A project as the database tells it: without the salt, whose secret it never sees."""
-
-    id: str
-    organization: str
-    safety: SafetyMode
-    limits: Limits
-    weight: int
-    content: bool
-
-
 class _Rules(msgspec.Struct, frozen=True):
     """The rules in force, and those that some requests try."""
 
@@ -81,8 +61,8 @@ class _Objectives(msgspec.Struct, frozen=True):
 class _Parts(msgspec.Struct, frozen=True):
     """The JSON text of `config_parts()`: None where nothing has changed."""
 
-    organizations: dict[str, Limits] | None
-    models: dict[str, ModelRecord] | None
+    organizations: dict[str, snapshot.Limits] | None
+    models: dict[str, snapshot.ModelRecord] | None
     model_names: frozenset[str] | None
     rules: _Rules | None
     tokens_from: dict[str, float] | None
@@ -99,9 +79,9 @@ class _Now(msgspec.Struct, frozen=True):
 
 NOTHING = _Now(0, 0, 0.0)
 _parts = msgspec.json.Decoder(_Parts)
-_keys = msgspec.json.Decoder(list[_Row[KeyRecord]])
-_projects = msgspec.json.Decoder(list[_Row[_Project]])
-_prompts = msgspec.json.Decoder(list[_Row[PromptRecord]])
+_keys = msgspec.json.Decoder(list[_Row[snapshot.KeyRecord]])
+_projects = msgspec.json.Decoder(list[_Row[snapshot.ProjectRecord]])
+_prompts = msgspec.json.Decoder(list[_Row[snapshot.PromptRecord]])
 _budgets = msgspec.json.Decoder(list[_Row[bool]])
 
 
@@ -113,7 +93,7 @@ class SnapshotSource(PostgresSession):
         conninfo: str,
         *,
         salt_secret: bytes,
-        changed: Callable[[Snapshot], None] | None = None,
+        changed: Callable[[snapshot.Snapshot], None] | None = None,
     ) -> None:
         super().__init__(conninfo)
         self._changed = changed
@@ -122,7 +102,7 @@ class SnapshotSource(PostgresSession):
         self._checked_s = 0.0
         self._read = NOTHING
         self._ahead_s = 0.0
-        self.current: Snapshot = EMPTY
+        self.current: snapshot.Snapshot = snapshot.EMPTY
 
     @property
     def loaded(self) -> bool:
@@ -169,7 +149,7 @@ class SnapshotSource(PostgresSession):
         if now.mark < self._read.mark:
             # Another database than before, such as one restored from a backup: all of it is new.
             self._read = NOTHING
-        held, since = EMPTY if self._read is NOTHING else self.current, self._read.mark
+        held, since = snapshot.EMPTY if self._read is NOTHING else self.current, self._read.mark
         # Keys before projects: whoever finds a key finds its project.
         query = b"SELECT config_keys(%s, %s, %s, %s)"
         keys = await _changed(connection, query, _keys, since, self._read.now_s)
@@ -210,10 +190,8 @@ class SnapshotSource(PostgresSession):
             found["shed_until"] = {priority: until_s + slow_s for priority, until_s in shed}
         return found
 
-    def _salted(self, project: _Project) -> ProjectRecord:
-        return ProjectRecord(
-            **msgspec.structs.asdict(project), salt=self._salt(project.organization)
-        )
+    def _salted(self, project: snapshot.ProjectRecord) -> snapshot.ProjectRecord:
+        return msgspec.structs.replace(project, salt=self._salt(project.organization))
 
     def _salt(self, organization: str) -> bytes:
         # By organization: its projects may share cached prefixes, tenants never do.
@@ -243,7 +221,6 @@ async def _changed(
 
 
 def _applied(held: dict[str, Body], changed: dict[str, Body | None]) -> dict[str, Body]:
-    """What is held with the changes; the same where there are none."""
     if not changed:
         return held
     made: dict[str, Any] = held | changed

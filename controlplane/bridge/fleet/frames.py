@@ -122,7 +122,6 @@ class FrameProtocol(WebSocketsSansIOProtocol):
         self._out.clear()
 
     def _take(self, data: bytes, at: int, start: int, end: int) -> None:
-        """Take the whole frame from `at`, whose payload begins at `start`."""
         first = data[at]
         direct = first == WHOLE_BINARY and data[at + 1] & MASKED and not self._fragmented
         if direct and self._listener is not None:

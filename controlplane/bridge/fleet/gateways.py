@@ -1,4 +1,5 @@
-"""The heartbeats of this gateway: who else lives, and its share of the limits without Redis.
+"""The heartbeats of this gateway: who else lives, and its share of the limits without Redis; and
+every other second what it sees of its nodes, and how fresh what it writes is.
 
 A share is trusted for less time than its row stays in the table, counted from before it was asked
 for: others divide the whole again only when this gateway has stopped using its part.
@@ -11,8 +12,13 @@ from contextlib import suppress
 import psycopg
 import structlog
 
+from controlplane.bridge.fleet.store import FleetStore
 from controlplane.bridge.limits.rate_share import NO_SHARE, Division
 from controlplane.bridge.postgres.session import QUERY_S_MAX, Connection, PostgresSession
+from controlplane.bridge.record.recorder import PostgresRecorder
+from controlplane.bridge.record.waiting import queue_now
+from controlplane.gateway.app_state import AppState
+from controlplane.gateway.nodes.link import NodeLink
 from controlplane.kernel.clock import monotonic_s
 from inference.contract.frames import GatewayAddress
 
@@ -25,6 +31,7 @@ _LEAVE = "SELECT fleet_gateway_leave(%s)"
 _log = structlog.get_logger(__name__)
 
 Addresses = tuple[GatewayAddress, ...]
+REPORT_S = 2.0
 
 
 class GatewayList(PostgresSession):
@@ -49,14 +56,18 @@ class GatewayList(PostgresSession):
     @property
     def share(self) -> Division:
         """How limits are divided now; no share while this gateway may count as dead."""
-        return self._share if monotonic_s() < self._lease_ends_s else NO_SHARE
+        return self._share if self.listed() else NO_SHARE
+
+    def listed(self) -> bool:
+        """Whether others count this gateway among the living for certain."""
+        return monotonic_s() < self._lease_ends_s
 
     def may_live(self, instance: str) -> bool:
         """Whether another gateway is not known to be gone; one at this one's own address is.
 
         Without a list that is up to date no one is.
         """
-        if monotonic_s() >= self._lease_ends_s:
+        if not self.listed():
             return True
         urls = [each.url for each in self.current if each.instance == instance]
         return bool(urls) and (not self._url or urls != [self._url])
@@ -96,3 +107,69 @@ class GatewayList(PostgresSession):
         if current != self.current:
             self.current = current
             self._changed(current)
+
+
+class LinkReporter:
+    """Tells the database until it is closed; a view that cannot be told is not kept."""
+
+    def __init__(
+        self,
+        state: AppState,
+        store: FleetStore,
+        recorder: PostgresRecorder,
+        *,
+        limits_shared: Callable[[], bool],
+    ) -> None:
+        self._limits_shared = limits_shared
+        self._state = state
+        self._store = store
+        self._recorder = recorder
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="link reporter")
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+            await self._store.links(self._state.fleet.gateway, [], {})
+
+    async def _run(self) -> None:
+        fleet = self._state.fleet
+        while True:
+            links = [
+                {"node": link.identity.id, "facts": link_facts(link)}
+                for link in fleet.nodes().values()
+            ]
+            told = queue_now(self._state) | {
+                "recorder": self._recorder.facts(),
+                "limits_shared": self._limits_shared(),
+            }
+            await self._store.links(fleet.gateway, links, told)
+            await asyncio.sleep(REPORT_S)
+
+
+def link_facts(link: NodeLink) -> dict[str, object]:
+    """What pages show of a link; load figures are the node's own, as of its last step."""
+    load, breaker = link.load, link.breaker.facts
+    facts: dict[str, object] = {
+        "takes_jobs": link.takes_jobs,
+        "credits": link.account.credits,
+        "active": link.account.active,
+        "queued_tokens": link.account.queued_tokens,
+        "breaker": breaker.state,
+        "breaker_cause": breaker.cause,
+        "kv_blocks": link.hello.kv_blocks,
+        "epoch": link.hello.epoch,
+    }
+    if load is not None:
+        facts |= {
+            "running": load.running,
+            "waiting": load.waiting,
+            "kv_free_blocks": load.kv_free_blocks,
+            "step_us": load.step_us,
+        }
+        if load.shares is not None:
+            facts |= {"decode_share": load.shares.decode, "prefill_share": load.shares.prefill}
+    return facts

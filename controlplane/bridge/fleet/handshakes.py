@@ -44,12 +44,7 @@ class Handshakes:
         self._pause: asyncio.TimerHandle | None = None
 
     async def identify(
-        self,
-        port: FleetPort,
-        credential: str,
-        *,
-        peer: str,
-        headers: Iterable[tuple[bytes, bytes]],
+        self, port: FleetPort, credential: str, *, peer: str, headers: Iterable[tuple[bytes, bytes]]
     ) -> NodeIdentity | None:
         """The node behind a credential; raises `TooManyHandshakes` and `LedgerAway`."""
         mark = sha256(credential.encode()).digest()

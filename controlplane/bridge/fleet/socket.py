@@ -11,11 +11,7 @@ from channels.consumer import AsyncConsumer
 from controlplane.bridge.fleet.frames import EXTENSION, FrameProtocol
 from controlplane.bridge.fleet.handshakes import Handshakes, TooManyHandshakes
 from controlplane.gateway.nodes.host import LinkRefused
-from controlplane.gateway.nodes.limits import (
-    CLOSE_TOO_BIG,
-    CLOSE_UNAUTHORIZED,
-    CLOSE_UNSUPPORTED,
-)
+from controlplane.gateway.nodes.limits import CLOSE_TOO_BIG, CLOSE_UNAUTHORIZED, CLOSE_UNSUPPORTED
 from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.nodes.resume import LinkSocket
 from controlplane.gateway.ports import FleetPort, LedgerAway

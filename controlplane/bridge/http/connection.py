@@ -16,8 +16,7 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from controlplane.bridge.http.doors import REFUSED_MAX, Doors, same_socket
-from controlplane.bridge.http.ending import Ending
-from controlplane.bridge.http.exchanges import AsgiExchange, DirectExchange
+from controlplane.bridge.http.exchanges import AsgiExchange, DirectExchange, Ending
 from controlplane.bridge.http.head import (
     HEAD_BYTES_MAX,
     HEAD_S_MAX,
@@ -94,7 +93,6 @@ class SocketProtocol(HttpToolsProtocol):
         self._time_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is closed, by whomever."""
         self._leave()
         for timer in (self._head_timer, self._linger_timer, self._flush_timer, self._idle_timer):
             if timer is not None:
@@ -111,7 +109,6 @@ class SocketProtocol(HttpToolsProtocol):
         self.end()
 
     def pause_writing(self) -> None:
-        """The client reads too little of what it is sent."""
         super().pause_writing()
         self._time_flush()
 
@@ -207,7 +204,8 @@ class SocketProtocol(HttpToolsProtocol):
         if gateway is None:
             exchange, app = AsgiExchange(self, keep_alive=keep_alive), self.app
         else:
-            exchange = DirectExchange(self, path, old=version == "1.0", keep_alive=keep_alive)
+            old = version == "1.0"
+            exchange = DirectExchange(self, (path, url[2]), old=old, keep_alive=keep_alive)
             app = partial(exchange.run, gateway)
         self.cycle = exchange
         self.pipeline.appendleft((exchange, app))

@@ -51,7 +51,6 @@ class Doors:
         return place
 
     def leave(self, place: str) -> None:
-        """The connection is closed, or serves another protocol."""
         if place:
             self._of[place] -= 1
             if not self._of[place]:

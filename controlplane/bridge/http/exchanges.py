@@ -10,8 +10,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCy
 
 from controlplane.bridge.http.head import answer_bytes
 from controlplane.gateway.http.exchange import Answering
+from controlplane.gateway.http.round_trip import RoundTrip
 from controlplane.gateway.refusal import internal_error
-from controlplane.gateway.round_trip import RoundTrip
 
 if TYPE_CHECKING:
     from controlplane.bridge.http.connection import SocketProtocol
@@ -45,7 +45,6 @@ class AsgiExchange(RequestResponseCycle):
         self._unchunked = protocol.scope["http_version"] == "1.0"
 
     def leave(self) -> None:
-        """The client has gone."""
         self.disconnected = True
         self.message_event.set()
 
@@ -58,7 +57,6 @@ class AsgiExchange(RequestResponseCycle):
         return super().send(message)
 
     async def send_500_response(self) -> None:
-        """The application has failed before it answered."""
         refusal = internal_error("internal_error", "Internal server error.")
         self.response_started = self.response_complete = True
         if not self.transport.is_closing():
@@ -78,11 +76,14 @@ class DirectExchange(AsgiExchange):
     """The `Exchange` of `controlplane/gateway/http/exchange.py`, run by uvicorn as others are."""
 
     scope: Any = None
+    query = b""
     more_body = True
     disconnected = response_started = response_complete = False
     on_gone: Callable[[], None] | None = None
 
-    def __init__(self, protocol: SocketProtocol, path: str, *, old: bool, keep_alive: bool) -> None:
+    def __init__(
+        self, protocol: SocketProtocol, url: tuple[str, bytes], *, old: bool, keep_alive: bool
+    ) -> None:
         # Of what `super` sets only that which is used here: there is one for each request.
         self.transport = protocol.ending  # type: ignore[assignment]
         self.flow = protocol.flow
@@ -94,7 +95,7 @@ class DirectExchange(AsgiExchange):
         self.keep_alive = keep_alive
         self.body = bytearray()
         self.method = protocol.parser.get_method().decode("ascii")
-        self.path = path
+        self.path, self.query = url
         self.headers = protocol.headers
         self.peer = protocol.client[0] if protocol.client else ""
         self.round_trip = RoundTrip(protocol.own_socket)
@@ -102,7 +103,6 @@ class DirectExchange(AsgiExchange):
         self._unchunked = old
 
     def run(self, gateway: Answering, *_: Any) -> Awaitable[None]:
-        """As an application of uvicorn's."""
         return gateway.answer(self)
 
     def leave(self) -> None:
@@ -174,3 +174,12 @@ class DirectExchange(AsgiExchange):
             if not self.keep_alive:
                 self.transport.close()
             self.on_response()
+
+
+class Ending:
+    """A transport whose `close` is the protocol's, which leaves the client time to read."""
+
+    def __init__(self, transport: asyncio.Transport, close: Callable[[], None]) -> None:
+        self.write = transport.write
+        self.is_closing = transport.is_closing
+        self.close = close

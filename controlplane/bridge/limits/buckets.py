@@ -1,6 +1,7 @@
 """Which limits a key's requests count in, and what an answer about them tells."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from hashlib import blake2b
 
 import msgspec
 
@@ -15,6 +16,8 @@ BUCKET_PREFIX = b"sluice:{rate}:"
 # What is in progress comes back whenever a request ends: no one can say when.
 FLIGHT_RETRY_S = 1.0
 PLANS_MAX = 100_000
+# A key's id, or with the model and the end user that its request counts by.
+Name = str | tuple[str, str, str]
 
 
 class LimitBucket(msgspec.Struct, frozen=True):
@@ -32,7 +35,6 @@ class LimitBucket(msgspec.Struct, frozen=True):
 
     @property
     def rate(self) -> float:
-        """Units that leak in a second."""
         return self.limit / self.period_s
 
     def cost(self, tokens: int) -> int:
@@ -58,11 +60,16 @@ def make_plan(key: KeyRecord, snapshot: Snapshot) -> LimitPlan:
     """The limits of the key, its project and its organization."""
     project = snapshot.projects.get(key.project)
     organization = snapshot.organizations.get(key.organization)
-    made = _buckets("key", key.limits_id, key.limits)
+    levels: list[tuple[LimitScope, str, Limits]] = [("key", key.limits_id, key.limits)]
     if project is not None:
-        made += _buckets("project", project.id, project.limits)
+        levels.append(("project", project.id, project.limits))
     if organization is not None:
-        made += _buckets("organization", key.organization, organization)
+        levels.append(("organization", key.organization, organization))
+    made = []
+    for scope, subject, limits in levels:
+        made += _buckets(scope, subject, limits)
+        if key.counted is not None:
+            made += _narrower(key.counted, project, subject, limits)
     flights = tuple(bucket for bucket in made if not bucket.period_s)
     dimensions = [bucket.dimension for bucket in made]
     return LimitPlan(
@@ -82,34 +89,50 @@ class LimitPlans:
 
     def __init__(self, snapshot: Callable[[], Snapshot]) -> None:
         self._snapshot = snapshot
-        self._made: dict[str, LimitPlan] = {}
+        self._made: dict[Name, LimitPlan] = {}
         # Those that were held against the snapshot in force.
-        self._checked: dict[str, LimitPlan] = {}
+        self._checked: dict[Name, LimitPlan] = {}
         self._in_force: Snapshot | None = None
 
     def of(self, key: KeyRecord) -> LimitPlan:
-        """The key's, as of the snapshot in force."""
         snapshot = self._snapshot()
         if snapshot is not self._in_force:
             self._in_force, self._checked = snapshot, {}
-        plan = self._checked.get(key.id)
-        if plan is None or plan.key is not key:
-            plan = self._checked[key.id] = self._check(key, snapshot)
+        name = key.id if key.counted is None else (key.id, *key.counted)
+        plan = self._checked.get(name)
+        # Who counts by more than the key makes a record for each request.
+        if plan is None or (plan.key is not key and plan.key != key):
+            plan = self._checked[name] = self._check(name, key, snapshot)
         return plan
 
-    def _check(self, key: KeyRecord, snapshot: Snapshot) -> LimitPlan:
-        plan = self._made.get(key.id)
+    def _check(self, name: Name, key: KeyRecord, snapshot: Snapshot) -> LimitPlan:
+        plan = self._made.get(name)
         if (
             plan is None
-            or plan.key is not key
+            or (plan.key is not key and plan.key != key)
             or plan.project is not snapshot.projects.get(key.project)
             or plan.organization is not snapshot.organizations.get(key.organization)
         ):
             if len(self._made) >= PLANS_MAX:
                 self._made.clear()
                 self._checked.clear()
-            plan = self._made[key.id] = make_plan(key, snapshot)
+            plan = self._made[name] = make_plan(key, snapshot)
         return plan
+
+
+def _narrower(
+    counted: tuple[str, str], project: ProjectRecord | None, subject: str, limits: Limits
+) -> Iterator[LimitBucket]:
+    """Those of the request's end user and model; names tell neither."""
+    secret = b"" if project is None else project.salt
+    parts: tuple[tuple[LimitScope, str, Limits | None], ...] = (
+        ("model", counted[0], limits.models.get(counted[0])),
+        ("user", counted[1], limits.per_user),
+    )
+    for scope, text, own in parts:
+        if own is not None:
+            name = blake2b(f"{subject} {text}".encode(), key=secret, digest_size=16).hexdigest()
+            yield from _buckets(scope, f"{subject}:{name}", own)
 
 
 def _buckets(scope: LimitScope, subject: str, limits: Limits) -> list[LimitBucket]:

@@ -23,9 +23,8 @@ from controlplane.bridge.limits.buckets import (
     allowance_of,
     rooms_of,
 )
-from controlplane.bridge.limits.counting import Gateways, Take
 from controlplane.bridge.limits.flights import Flights
-from controlplane.bridge.limits.rate_share import Adjustment, Division, RateShares
+from controlplane.bridge.limits.rate_share import Adjustment, Division, Gateways, RateShares, Take
 from controlplane.bridge.limits.redis_link import RedisLink, bulk
 from controlplane.gateway.ports import Allowance, Room
 from controlplane.gateway.snapshot import KeyRecord, Snapshot

@@ -7,13 +7,14 @@ division changes. So all together never pass the limit, as long as their shares 
 more than the whole; that is the care of `fleet_gateway_alive`.
 """
 
+import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import msgspec
 
-from controlplane.bridge.limits.buckets import LimitBucket
+from controlplane.bridge.limits.buckets import LimitBucket, LimitPlan
 
 BUCKETS_SEEN_MAX = 100_000
 _FORGET_AT_ONCE = 1_000
@@ -58,7 +59,6 @@ class _Share(msgspec.Struct):
 
     @property
     def rate(self) -> float:
-        """What it refills in a second."""
         return self.bucket.rate / self.division.gateways
 
     def used(self, now_s: float) -> float:
@@ -166,3 +166,23 @@ class RateShares:
             if seen is not None and seen[1].at_s >= division.since_s:
                 return _Level(self.seen(bucket, away_s) or 0.0, away_s)
         return _Level(bucket.limit / division.gateways, max(away_s, division.since_s))
+
+
+class Take(msgspec.Struct):
+    """One request that waits for its answer: None when Redis gave none. A look costs nothing."""
+
+    plan: LimitPlan
+    tokens: int
+    answer: asyncio.Future[list[int] | None]
+    look: bool = False
+
+    def cost(self, bucket: LimitBucket) -> int:
+        return 0 if self.look else bucket.cost(self.tokens)
+
+
+class Gateways(msgspec.Struct, frozen=True):
+    """Who counts: this gateway, how many live, and its part of each limit without Redis."""
+
+    instance: str
+    living: Callable[[], int]
+    division: Callable[[], Division]

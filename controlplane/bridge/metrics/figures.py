@@ -79,8 +79,5 @@ def process_figures() -> Iterator[Figure]:
     yield Figure("process_resident_memory_bytes", "gauge", "Memory that is in RAM", memory)
     yield Figure("process_open_fds", "gauge", "Open files and sockets", files)
     yield Figure(
-        "process_start_time_seconds",
-        "gauge",
-        "Unix time at which the process came up",
-        _STARTED_S,
+        "process_start_time_seconds", "gauge", "Unix time at which the process came up", _STARTED_S
     )

@@ -27,10 +27,11 @@ from controlplane.bridge.record.waiting import waiting_now
 from controlplane.gateway.app_state import AppState
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.measured.breaker import BreakerState
-from controlplane.kernel.gauges import ACCEPTED, DRAFTED
 from controlplane.kernel.measures import (
+    ACCEPTED,
     BREAKER_OPENED,
     CLIENT_RTT,
+    DRAFTED,
     GATEWAY_WAIT,
     PHASES,
     PREEMPTED,
@@ -245,7 +246,6 @@ class _Pool:
         self.prefill_shares: list[float] = []
 
     def add(self, link: NodeLink) -> None:
-        """Add a node; load figures are its own, as of its last step."""
         self.breakers[link.breaker.state.value] += 1
         self.ready += link.takes_jobs
         self.own_jobs += link.account.active

@@ -33,9 +33,16 @@ _TYPES = (
     b"$1::uuid[],$2::uuid[],$3::uuid[],$4::uuid[],$5::bigint[],$6::text[],$7::int[],"
     b"$8::bigint[],$9::bigint[],$10::bigint[],$11::int[],$12::text[],$13::jsonb[]"
 )
+# Of end users with budgets of their own: those are made first, in the same call.
+USERS = b"_users"
+_USERS = b" FROM ledger_user_budgets($%d::uuid[],$%d::uuid[])"
 STATEMENTS = {
     FAST: b"SELECT ledger_hold(" + _TYPES + b")",
     EXACT: b"SELECT ledger_hold_exact(" + _TYPES + b",$14::boolean)",
+}
+STATEMENTS |= {
+    FAST + USERS: STATEMENTS[FAST] + _USERS % (14, 15),
+    EXACT + USERS: STATEMENTS[EXACT] + _USERS % (15, 16),
 }
 
 log = structlog.get_logger(__name__)
@@ -104,10 +111,11 @@ class Holds:
         return self._call(batch, exact=False) if batch else None
 
     def _call(self, batch: list[WaitingHold], *, exact: bool) -> PreparedCall:
-        flags = [b"false"] if exact else []
+        flag = b"false" if exact else None
+        statement, parameters = _prepared([waiting.hold for waiting in batch], flag)
         return PreparedCall(
-            statement=EXACT if exact else FAST,
-            parameters=lambda: [*_parameters([waiting.hold for waiting in batch]), *flags],
+            statement=statement,
+            parameters=parameters,
             answered=partial(self._answered, batch),
             failed=partial(self._failed, batch),
             lost=partial(self._repeats.appendleft, batch),
@@ -128,11 +136,14 @@ class Holds:
 
     def _refuse(self, waiting: WaitingHold, code: str) -> None:
         scope, _, budget = code.partition(":")
-        if scope == "unknown":
+        name = budget.replace("-", "")
+        if scope == "unknown" and waiting.hold.users and name == waiting.hold.users[0]:
+            self._fail(waiting, BudgetExceeded("users", name))
+        elif scope == "unknown":
             # A snapshot and the ledger disagree for a moment; never admit without the limit.
             self._fail(waiting, LedgerAway(f"budget {budget} is not on the ledger"))
         else:
-            self._fail(waiting, BudgetExceeded(scope, budget.replace("-", "")))
+            self._fail(waiting, BudgetExceeded(scope, name))
 
     def _failed(self, batch: list[WaitingHold], state: str, message: str) -> None:
         """Decide one by one what a whole batch could not; give up on what fails alone."""
@@ -157,9 +168,10 @@ class Holds:
 
     def _replay(self, holds: list[Hold]) -> PreparedCall:
         live = [hold for hold in holds if hold.request in self._open]
+        statement, parameters = _prepared(live, b"true")
         return PreparedCall(
-            statement=EXACT,
-            parameters=lambda: [*_parameters(live), b"true"],
+            statement=statement,
+            parameters=parameters,
             answered=self._replayed,
             failed=self._replay_failed,
             lost=_nothing,
@@ -179,6 +191,17 @@ def _nothing() -> None:
     """Replays are created again at every connection."""
 
 
+def _prepared(
+    holds: Sequence[Hold], flag: bytes | None
+) -> tuple[bytes, Callable[[], list[bytes | None]]]:
+    """The statement that books these holds, exactly with a flag, and what makes its parameters."""
+    statement, more = (FAST, []) if flag is None else (EXACT, [flag])
+    if users := [hold.users for hold in holds if hold.users is not None]:
+        statement, ids = statement + USERS, zip(*users, strict=True)
+        more += [plain_array(each) for each in ids]
+    return statement, lambda: [*_parameters(holds), *more]
+
+
 def _parameters(holds: Sequence[Hold]) -> list[bytes | None]:
     return [
         plain_array([hold.request.hex() for hold in holds]),
@@ -193,5 +216,5 @@ def _parameters(holds: Sequence[Hold]) -> list[bytes | None]:
         int_array([hold.price.output_pico for hold in holds]),
         int_array([hold.expires_s for hold in holds]),
         nested_array([hold.budgets for hold in holds]),
-        json_array([hold.others for hold in holds]),
+        json_array([hold.carried for hold in holds]),
     ]

@@ -1,12 +1,13 @@
 """The Ledger port on PostgreSQL: one lane for holds, one for settlements. No Django here."""
 
 import asyncio
+from collections import deque
+from collections.abc import Callable
 
 import msgspec
 import structlog
 
 from controlplane.bridge.money import holds, settlements
-from controlplane.bridge.money.deadlines import Deadlines
 from controlplane.bridge.money.holds import Holds
 from controlplane.bridge.money.settlements import Settlements
 from controlplane.bridge.postgres.lane import PostgresLane
@@ -16,6 +17,40 @@ from controlplane.kernel.clock import wall_s
 from controlplane.kernel.ids import id_time_ms, public_request
 from controlplane.kernel.price import Price, TokenCounts, charge_nano, counts_within
 from inference.contract.frames import Report
+
+
+class Deadlines:
+    """Fails each future that is not done in time with `LedgerAway`; all get the same time."""
+
+    def __init__(self, seconds_max: Callable[[], float], problem: str) -> None:
+        self._seconds_max = seconds_max
+        self._problem = problem
+        self._watched: deque[tuple[float, asyncio.Future[None]]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def watch(self, waiting: asyncio.Future[None]) -> None:
+        """Begin its time."""
+        watched = self._watched
+        while watched and watched[0][1].done():
+            watched.popleft()
+        loop = waiting.get_loop()
+        watched.append((loop.time() + self._seconds_max(), waiting))
+        if self._timer is None:
+            self._timer = loop.call_at(watched[0][0], self._look)
+
+    def _look(self) -> None:
+        watched, self._timer = self._watched, None
+        while watched:
+            end_s, waiting = watched[0]
+            if not waiting.done():
+                loop = waiting.get_loop()
+                if loop.time() < end_s:
+                    self._timer = loop.call_at(end_s, self._look)
+                    return
+                problem = f"{self._problem} within {self._seconds_max():g} s"
+                waiting.set_exception(LedgerAway(problem))
+            watched.popleft()
+
 
 HOLD_WAIT_S = 2.0
 SETTLE_WAIT_S = 10.0
@@ -111,7 +146,6 @@ class PostgresLedger:
         return done
 
     def release(self, hold: Hold) -> None:
-        """Give back a hold that nothing will settle."""
         if hold.amount_nano == 0:
             return
         release = Settlement(
@@ -228,4 +262,5 @@ def _reported(report: Report, terms: Terms, price: Price, counts: TokenCounts) -
         model=report.model,
         price=price,
         source="estimate" if report.usage.source == "estimate" else "node",
+        exactly=bool(terms.others),
     )

@@ -85,7 +85,12 @@ class Settlements:
         self.pending += 1
         self._requests.add(settlement.request)
         self._drained.clear()
-        self._waiting.append(settling)
+        if settlement.exactly:
+            # One query decides from the rows which of its budgets are charged.
+            settling.exactly = True
+            self._repeats.append([settling])
+        else:
+            self._waiting.append(settling)
         self._wake()
         return settling.done
 

@@ -50,7 +50,6 @@ class PostgresSession:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to connect; returns immediately."""
         self._task = asyncio.create_task(self._keep(), name=self.name)
 
     async def close(self) -> None:

@@ -1,5 +1,6 @@
 """Puts the gateway together: ports, fleet and HTTP edge of one process, from the settings."""
 
+import asyncio
 import uuid
 from collections.abc import Coroutine
 from functools import partial
@@ -9,22 +10,18 @@ import structlog
 from django.conf import settings
 from django.utils.module_loading import import_string
 
+from controlplane.bridge.batches.store import PostgresBatches
 from controlplane.bridge.configuration.keys import SNAPSHOT_AGE_S_MAX, SnapshotKeys
 from controlplane.bridge.configuration.snapshot import SnapshotSource
-from controlplane.bridge.fleet.gateways import GatewayList
+from controlplane.bridge.contents.store import PostgresContents
+from controlplane.bridge.fleet.gateways import GatewayList, LinkReporter
 from controlplane.bridge.fleet.handshakes import Handshakes
-from controlplane.bridge.fleet.links import LinkReporter
 from controlplane.bridge.fleet.store import FleetStore
 from controlplane.bridge.http.connection import DOORS
-from controlplane.bridge.limits.counting import Gateways
+from controlplane.bridge.http.links import fetch_from
 from controlplane.bridge.limits.limiter import RedisLimiter
-from controlplane.bridge.metrics.figures import (
-    Figure,
-    connection_figures,
-    process_figures,
-    readiness_figures,
-    trace_figures,
-)
+from controlplane.bridge.limits.rate_share import Gateways
+from controlplane.bridge.metrics import figures
 from controlplane.bridge.metrics.page import metrics_page
 from controlplane.bridge.metrics.scraped import Scraped
 from controlplane.bridge.money.claims import PostgresClaims
@@ -38,11 +35,12 @@ from controlplane.bridge.record.traces import TraceQueue
 from controlplane.bridge.record.waiting import WaitingSampler
 from controlplane.bridge.safety.client import SafetyClient
 from controlplane.gateway.app_state import AppState
+from controlplane.gateway.batches.runner import BatchRunner
 from controlplane.gateway.http.app import GatewayApp
 from controlplane.gateway.http.exchange import Exchange
 from controlplane.gateway.nodes.models import Approval
 from controlplane.gateway.nodes.registry import Fleet
-from controlplane.gateway.nodes.tickets import ticket_key
+from controlplane.gateway.nodes.reports import ticket_key
 from controlplane.gateway.places import Places
 from controlplane.gateway.snapshot import Snapshot
 from inference.contract.frames import Report
@@ -51,6 +49,7 @@ OTLP = "controlplane.bridge.record.otlp.make_export"
 SHARED_S_MAX = 1.0
 # Below what a supervisor waits before it kills.
 DRAIN_S_MAX = 8.0
+DAY_S = 86_400
 LIMITS_ALONE = "Redis cannot be reached: each gateway enforces its share of the limits by itself"
 
 log = structlog.get_logger(__name__)
@@ -73,9 +72,7 @@ class RunningGateway:
         self.hygiene = PostgresHygiene(conninfo)
         self.safety = SafetyClient(settings.DATA_DIR / "safety.sock")
         self.fleet_port = FleetStore(
-            conninfo,
-            pepper=settings.KEY_PEPPER,
-            trust_first_digest=settings.TRUST_FIRST_DIGEST,
+            conninfo, pepper=settings.KEY_PEPPER, trust_first_digest=settings.TRUST_FIRST_DIGEST
         )
         self.handshakes = Handshakes(settings.TRUSTED_PROXIES)
         self.fleet = Fleet(
@@ -85,9 +82,11 @@ class RunningGateway:
             port=self.fleet_port,
         )
         self.standings = PostgresStandings(conninfo)
+        self.batches = PostgresBatches(conninfo)
+        self.contents = PostgresContents(conninfo, lambda: self.source.current.projects)
         self._stores = (
             self.ledger, self.claims, self.standings, self.recorder, self.hygiene,
-            self.fleet_port,
+            self.batches, self.contents, self.fleet_port,
         )  # fmt: skip
         # Until the configuration is here nothing counts as approved.
         self.fleet.approve({})
@@ -101,11 +100,11 @@ class RunningGateway:
         self._sampler: WaitingSampler | None = None
         self._reporter: LinkReporter | None = None
         self._app: GatewayApp | None = None
+        self._runner: BatchRunner | None = None
         self._scraped = Scraped()
         self._drain_first = DrainFirst(self._drain)
 
     def answer(self, exchange: Exchange) -> Coroutine[Any, Any, None]:
-        """Answer one `/v1` request."""
         if self._app is None:
             raise RuntimeError("the gateway has not been started")
         return self._app.answer(exchange)
@@ -129,17 +128,18 @@ class RunningGateway:
         self._limiter = limiter
         state = AppState(
             keys=SnapshotKeys(
-                self.source,
-                pepper=settings.KEY_PEPPER,
-                play_secret=settings.PLAYGROUND_TOKEN_KEY,
+                self.source, pepper=settings.KEY_PEPPER, play_secret=settings.PLAYGROUND_TOKEN_KEY
             ),
             limiter=limiter,
             ledger=self.ledger,
             claims=self.claims,
             standings=self.standings,
+            batches=self.batches,
             recorder=self.recorder,
             safety=self.safety,
             waste=self.hygiene,
+            fetch=fetch_from(settings.IMAGE_HOSTS),
+            contents=self.contents,
             fleet=self.fleet,
             region=settings.REGION,
             places=Places(
@@ -153,8 +153,11 @@ class RunningGateway:
             node_header=settings.NODE_HEADER,
             request_deadline_s=settings.REQUEST_DEADLINE_S,
             hold_grace_s=settings.HOLD_GRACE_S,
+            batch_file_bytes=settings.BATCH_FILE_MIB << 20,
+            batch_files_s=settings.BATCH_FILES_DAYS * DAY_S,
         )
         self._app = GatewayApp(state)
+        self._runner = self._run_batches(state)
         self._sampler = WaitingSampler(state, self.recorder)
         self._sampler.start()
         self._reporter = LinkReporter(
@@ -164,11 +167,18 @@ class RunningGateway:
         self._drain_first.install()
         await limiter.wait_shared(SHARED_S_MAX)
 
+    def _run_batches(self, state: AppState) -> BatchRunner | None:
+        share = settings.BATCH_SHARE_PERCENT / 100
+        alive = self.gateways.listed
+        return BatchRunner(state, me=self.instance, share=share, lives=alive) if share else None
+
     async def stop(self) -> None:
         """Let nodes go, settle what is open, write what was measured, close."""
         if self._app is None or self._limiter is None or self._sampler is None:
             return
         self._drain_first.remove()
+        if self._runner is not None:
+            await self._runner.close(0.0)
         await self.gateways.close()
         await self._sampler.close()
         if self._reporter is not None:
@@ -212,29 +222,29 @@ class RunningGateway:
     async def _metrics(self, app: GatewayApp, late_s: float) -> bytes:
         await self.recorder.fold()
         own = (
-            *readiness_figures(self.readiness()),
-            Figure("sluice_requests_under_way", "gauge", "Requests here now", app.serving),
-            Figure(
+            *figures.readiness_figures(self.readiness()),
+            figures.Figure("sluice_requests_under_way", "gauge", "Requests here now", app.serving),
+            figures.Figure(
                 "sluice_configuration_age_seconds",
                 "gauge",
                 "Time since the configuration was last known to be the newest",
                 self.source.age_s,
             ),
-            Figure(
+            figures.Figure(
                 "sluice_telemetry_age_seconds",
                 "gauge",
                 "Time since series were last written to PostgreSQL",
                 self.recorder.written_s_ago,
             ),
-            Figure(
+            figures.Figure(
                 "sluice_event_loop_late_seconds",
                 "gauge",
                 "How late the event loop came at worst in the last half minute",
                 late_s,
             ),
-            *trace_figures(self.traces),
-            *connection_figures(DOORS, self.handshakes),
-            *process_figures(),
+            *figures.trace_figures(self.traces),
+            *figures.connection_figures(DOORS, self.handshakes),
+            *figures.process_figures(),
         )
         return metrics_page(app.state, self.recorder, own).to_bytes()
 
@@ -255,8 +265,11 @@ class RunningGateway:
         return found
 
     async def _drain(self) -> None:
-        if self._app is not None and not await self._app.drain(DRAIN_S_MAX):
-            log.warning("requests_cut", seconds_max=DRAIN_S_MAX)
+        if self._app is not None:
+            closing = [] if self._runner is None else [self._runner.close(DRAIN_S_MAX)]
+            idle, *_ = await asyncio.gather(self._app.drain(DRAIN_S_MAX), *closing)
+            if not idle:
+                log.warning("requests_cut", seconds_max=DRAIN_S_MAX)
         # The links are closed next: nodes that learn of their charges by then keep no reports.
         self.fleet.reports.send_acks()
 

@@ -41,11 +41,7 @@ class Shown:
         self._shown: NDArray[np.bool_] = np.zeros(OWNERS_MAX * EACH, np.bool_)
 
     def choose(
-        self,
-        records: Sequence[FinishedRequest],
-        owners: Ints,
-        measured: Measurements,
-        had: int,
+        self, records: Sequence[FinishedRequest], owners: Ints, measured: Measurements, had: int
     ) -> list[NewExemplar]:
         """New ones, as far as there is room beside those of the minute that wait.
 

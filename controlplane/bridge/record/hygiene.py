@@ -26,7 +26,7 @@ LOG_REFUSED_S = 5.0
 LOOKED, LEFT_OUT = "looked", "left_out"
 STATEMENTS = {
     b"count": b"SELECT insights_hygiene_count($1::uuid,$2::bigint[],$3::text[],$4::text[],"
-    b"$5::text[],$6::text[])",
+    b"$5::text[],$6::text[])"
 }
 # Hour, organization, project, key, model, kind.
 Row = tuple[int, str, str, str, str, str]
@@ -60,7 +60,6 @@ class PostgresHygiene:
         await self._lane.close()
 
     async def flush(self) -> bool:
-        """Write everything now; False when that took longer than a bound."""
         for _ in range(int(DRAIN_S / DRAIN_POLL_S)):
             if not (self._dirty or self._lane.busy):
                 return True

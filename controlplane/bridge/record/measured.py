@@ -15,24 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controlplane.gateway.ports import FinishedRequest
+from controlplane.kernel import measures
 from controlplane.kernel.histogram import BUCKETS_PER_OCTAVE
-from controlplane.kernel.measures import (
-    CANCELLED,
-    FINISH_EVENTS,
-    FINISH_OTHER,
-    GATEWAY_WAIT,
-    HEADLINES,
-    LAYERS,
-    MEASURES,
-    OWN_MEASURES,
-    PHASES,
-    PROMPT_BUCKETS,
-    REQUEST_EVENTS,
-    RETRIED,
-    SHED,
-    STAGE_NAMES,
-    WHOLE,
-)
 from controlplane.kernel.objectives.counting import SHED_CODE
 from controlplane.kernel.spans import ABSENT, INDEX, SPANS
 from controlplane.kernel.statuses import CLIENT_LEFT
@@ -40,18 +24,21 @@ from controlplane.kernel.statuses import CLIENT_LEFT
 Ints = NDArray[np.int64]
 
 STRIDE = 2_048
-NAMES = (*MEASURES, *REQUEST_EVENTS)
+NAMES = (*measures.MEASURES, *measures.REQUEST_EVENTS)
 PLACE = {name: place for place, name in enumerate(NAMES)}
-WIDE, NARROW, OWN = len(MEASURES), len(HEADLINES), len(OWN_MEASURES)
+WIDE, NARROW, OWN = len(measures.MEASURES), len(measures.HEADLINES), len(measures.OWN_MEASURES)
 # Of a full fleet, and of a class of priority that is being refused to protect others.
 SHED_CODES = frozenset(("server_is_overloaded", SHED_CODE))
 
 _BITS = 63
 _MILLI_TOKENS = 1_000 * 1_000_000
-_MEASURED = [INDEX[name] for name in (*STAGE_NAMES, *PHASES, GATEWAY_WAIT, *LAYERS)]
+_MEASURED = [
+    INDEX[name]
+    for name in (*measures.STAGE_NAMES, *measures.PHASES, measures.GATEWAY_WAIT, *measures.LAYERS)
+]
 _TIMES = [len(SPANS) + index for index in _MEASURED]
-_TOTAL, _TTFT, _GAPS, _RATE, _OVERHEAD, _REST, _RTT = (PLACE[name] for name in WHOLE)
-_STAGES = slice(len(WHOLE), len(WHOLE) + len(STAGE_NAMES))
+_TOTAL, _TTFT, _GAPS, _RATE, _OVERHEAD, _REST, _RTT = (PLACE[name] for name in measures.WHOLE)
+_STAGES = slice(len(measures.WHOLE), len(measures.WHOLE) + len(measures.STAGE_NAMES))
 _INFER = PLACE["s5_infer"]
 # Codes with their group above them, and above that the part of a request's codes that they are of.
 _GROUP_BIT, _PART_BIT = 20, 40
@@ -67,8 +54,8 @@ _FIGURES = (
 )  # fmt: skip
 _TOLD_TOTAL, _TOLD_TTFT, _TOLD_RTT, _TOLD_RETRIES, _TOLD_PROMPT, _, _TOLD_OUTPUT = range(7)
 _figures = attrgetter(*_FIGURES)
-_EVENTS = {name: STRIDE * PLACE[name] + 1 for name in REQUEST_EVENTS}
-_FINISHES = {"": 0, **{finish: _EVENTS[name] for finish, name in FINISH_EVENTS.items()}}
+_EVENTS = {name: STRIDE * PLACE[name] + 1 for name in measures.REQUEST_EVENTS}
+_FINISHES = {"": 0, **{finish: _EVENTS[name] for finish, name in measures.FINISH_EVENTS.items()}}
 
 
 class Alike(NamedTuple):
@@ -194,8 +181,7 @@ def measure(records: Sequence[FinishedRequest]) -> Measurements:
 
 
 def _kinds(records: Sequence[FinishedRequest], prompts: Ints) -> tuple[list[Alike], Ints]:
-    """Kinds in the order in which they come up, and by request the place of its own."""
-    buckets = np.searchsorted(PROMPT_BUCKETS, prompts).tolist()
+    buckets = np.searchsorted(measures.PROMPT_BUCKETS, prompts).tolist()
     places: dict[tuple[tuple[Any, ...], int], int] = {}
     groups = [
         places.setdefault(kind, len(places))
@@ -256,7 +242,7 @@ def _values(
     values[:, _TOTAL], values[:, _TTFT], values[:, _RTT] = told[:, _TOLD_TOTAL], ttft, rtt
     values[:, _GAPS] = gaps.totals
     values[rated, _RATE] = after_first[rated] * _MILLI_TOKENS // gaps.totals[rated]
-    values[:, len(WHOLE) :] = spans[:, _TIMES]
+    values[:, len(measures.WHOLE) :] = spans[:, _TIMES]
     np.maximum(values, 0, out=values)
     values[:, _OVERHEAD] = values[:, _TOTAL] - values[:, _INFER]
     # Each moment of a request is in one stage at most, so their times add up.
@@ -265,7 +251,7 @@ def _values(
     counted = np.ones((size, WIDE), np.bool_)
     counted[:, _TTFT], counted[:, _RTT] = ttft >= 0, rtt >= 0
     counted[:, _GAPS], counted[:, _RATE] = False, rated
-    counted[:, len(WHOLE) :] = spans[:, _MEASURED] != ABSENT
+    counted[:, len(measures.WHOLE) :] = spans[:, _MEASURED] != ABSENT
     return values, counted
 
 
@@ -273,11 +259,11 @@ def _events(kinds: Sequence[Alike], requests: list[int], retries: list[int]) -> 
     found: list[tuple[int, int, int]] = []
     for row, (kind, times, tried) in enumerate(zip(kinds, requests, retries, strict=True)):
         if kind.status == CLIENT_LEFT:
-            found.append((row, _EVENTS[CANCELLED], times))
+            found.append((row, _EVENTS[measures.CANCELLED], times))
         elif kind.error_code in SHED_CODES:
-            found.append((row, _EVENTS[SHED], times))
-        if code := _FINISHES.get(kind.finish, _EVENTS[FINISH_OTHER]):
+            found.append((row, _EVENTS[measures.SHED], times))
+        if code := _FINISHES.get(kind.finish, _EVENTS[measures.FINISH_OTHER]):
             found.append((row, code, times))
         if tried:
-            found.append((row, _EVENTS[RETRIED], tried))
+            found.append((row, _EVENTS[measures.RETRIED], tried))
     return _Often(*np.array(found, np.int64).reshape(-1, 3).T)

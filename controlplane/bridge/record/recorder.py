@@ -120,7 +120,6 @@ class PostgresRecorder:
 
     @property
     def totals(self) -> RunningTotals:
-        """Of every request so far."""
         self._count()
         return self._totals
 
@@ -315,8 +314,9 @@ class PostgresRecorder:
 
 _owner = attrgetter("organization", "project", "key")
 _words = attrgetter(
-    "model", "route", "node", "pool", "region", "operation", "error_code", "finish", "safety"
-)
+    "model", "route", "node", "pool", "region", "operation", "error_code", "finish", "safety",
+    "user",
+)  # fmt: skip
 
 
 def _row_parameters(rows: Sequence[FinishedRequest]) -> list[bytes | None]:

@@ -14,9 +14,8 @@ from controlplane.bridge.record.measured import NARROW, OWN, WIDE, Alike, Measur
 from controlplane.bridge.record.sheets import NOWHERE, SeriesSheet, Sheets
 from controlplane.gateway.nodes.drafts import DraftedTokens
 from controlplane.gateway.ports import FinishedRequest
-from controlplane.kernel.gauges import ACCEPTED, DRAFTED, GAUGES
 from controlplane.kernel.histogram import Histogram
-from controlplane.kernel.measures import PREEMPTED
+from controlplane.kernel.measures import ACCEPTED, DRAFTED, GAUGES, PREEMPTED
 from controlplane.kernel.statuses import CLIENT_LEFT, FAILED_FROM
 
 OTHER = "other"
@@ -130,7 +129,6 @@ class Minute:
 
     @property
     def unfolded(self) -> bool:
-        """Whether requests wait to be added to their series, or narrow series to be written."""
         return bool(self._waiting or self._later)
 
     def add(self, record: FinishedRequest) -> None:

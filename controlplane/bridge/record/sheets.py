@@ -67,7 +67,6 @@ class Sheets:
             gather.at(sums.reshape(-1), spots, each.reshape(-1))
 
     def histograms(self, row: int) -> dict[str, Histogram]:
-        """Of one sheet by measure, of those that were measured."""
         counts = self._counts[row, : len(self._codes)]
         found = np.flatnonzero(counts)
         found = found[np.argsort(self._codes[found])]
@@ -127,7 +126,6 @@ class SeriesSheet:
         return self._sheets.width
 
     def histograms(self) -> dict[str, Histogram]:
-        """By measure, of those that were measured."""
         return self._sheets.histograms(self.row)
 
 

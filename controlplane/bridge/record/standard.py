@@ -76,7 +76,6 @@ class Standard:
 
     @property
     def folded(self) -> int:
-        """Values under labels that are not their own, since there were too many."""
         return sum(
             each.folded for each in (self.duration, self.first_token, self.per_token, self.tokens)
         )

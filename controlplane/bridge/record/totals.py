@@ -16,11 +16,11 @@ from controlplane.bridge.record.measured import SHED_CODES
 from controlplane.bridge.record.series import ANY, OTHER, Minute
 from controlplane.bridge.record.standard import Standard
 from controlplane.gateway.ports import FinishedRequest
-from controlplane.kernel.gauges import DRAFTS
 from controlplane.kernel.histogram import BUCKETS_PER_OCTAVE, Histogram
 from controlplane.kernel.measures import (
     BREAKER_OPENED,
     CLIENT_RTT,
+    DRAFTS,
     GATEWAY_WAIT,
     PHASES,
     PREEMPTED,
@@ -95,7 +95,6 @@ class BoundedNames:
         return name or OTHER
 
     def of(self, name: str) -> str:
-        """The label of a name, whether or not it has come up."""
         return name if name in self._known else OTHER
 
 
@@ -111,7 +110,6 @@ class Sums:
         self.latencies: dict[tuple[str, str], Latency] = {}
 
     def latency(self, measure: str, model: str) -> Latency:
-        """The histogram of a measure, made where it is missing."""
         found = self.latencies.get((measure, model))
         if found is None:
             found = self.latencies[measure, model] = Latency()

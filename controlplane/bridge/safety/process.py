@@ -67,7 +67,6 @@ def take_lock(socket: Path) -> TextIO | None:
 
 
 def main() -> int:
-    """Serve on the socket named by the one argument."""
     socket = Path(sys.argv[1])
     lock = take_lock(socket)
     if lock is None:

@@ -14,24 +14,17 @@ from controlplane.billing.budgets.services import BudgetDraft
 from controlplane.composed.keys.services import KeyOrder, key_make, key_report
 from controlplane.composed.limits.api import KeyView, LimitsBody, limits_of_body
 from controlplane.core.answers import Changed, answer_of
-from controlplane.core.api.schema import operation
+from controlplane.core.api.schema import CREATED, operation
 from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
 from controlplane.kernel.ids import ApiKeyId, ProjectId, kind, public_id
 from controlplane.kernel.rules import PRIORITY_NORMAL
+from controlplane.tenants import keys
 from controlplane.tenants.access import require
-from controlplane.tenants.key_terms import KeyTerms
-from controlplane.tenants.keys import (
-    KEY_LIFETIME_DAYS_DEFAULT,
-    OVERLAP_S_DEFAULT,
-    CreatedKey,
-    apikey_revoke,
-    apikey_rotate,
-)
+from controlplane.tenants.keys import KeyTerms
 from controlplane.tenants.models import ApiKey
 from controlplane.tenants.selectors import apikey_get, apikey_page, project_get
 
-CREATED = 201
 EXAMPLE = {"project": "…", "label": "nightly summaries", "endpoints": ["chat"], "concurrency": 4}
 NO_STORE = {"Cache-Control": "no-store"}
 
@@ -47,7 +40,7 @@ class KeyBody(LimitsBody, kw_only=True):
     networks: list[str] = []
     tags: list[str] = []
     priority: int = PRIORITY_NORMAL
-    lifetime_days: int | None = KEY_LIFETIME_DAYS_DEFAULT
+    lifetime_days: int | None = keys.KEY_LIFETIME_DAYS_DEFAULT
     within: Annotated[UUID, kind("key")] | None = None
     budget_nano: int | None = None
     budget_period: str = "none"
@@ -57,7 +50,7 @@ class KeyBody(LimitsBody, kw_only=True):
 class RotateBody(msgspec.Struct, forbid_unknown_fields=True):
     """For how many seconds the old key works on: 0 to 604,800, which is a week."""
 
-    overlap_s: int = OVERLAP_S_DEFAULT
+    overlap_s: int = keys.OVERLAP_S_DEFAULT
 
 
 class RevokeBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -117,10 +110,6 @@ class ReportJson(TypedDict):
 
 
 class KeysView(ApiView):
-    """`GET | POST keys`: the organization's keys, and a new one, shown in this one answer."""
-
-    step_up_methods = frozenset({"POST"})
-
     @operation(list_of=KeyJson)
     def get(self, request: Request, organization_id: UUID) -> Response:
         """List keys without secrets, newest first."""
@@ -128,7 +117,7 @@ class KeysView(ApiView):
         found = apikey_page(actor=self.actor(), organization_id=organization_id, ask=ask)
         return self.page(found, key_json)
 
-    @operation(body=KeyBody, answer=NewKeyJson, status=CREATED, example=EXAMPLE)
+    @operation(body=KeyBody, answer={CREATED: NewKeyJson}, example=EXAMPLE, step_up=True)
     def post(self, request: Request, organization_id: UUID) -> Response:
         """Create a key, within the permissions of its creator."""
         actor = self.actor()
@@ -142,8 +131,6 @@ class KeysView(ApiView):
 
 
 class OneKey(KeyView):
-    """`GET keys/<id>`."""
-
     @operation(answer=KeyJson)
     def get(self, request: Request, organization_id: UUID, inference_key: UUID) -> Response:
         """Get a key without its secret."""
@@ -151,56 +138,50 @@ class OneKey(KeyView):
 
 
 class KeyRotation(KeyView):
-    """`POST keys/<id>/rotate`."""
-
-    step_up_methods = frozenset({"POST"})
-
-    @operation(body=RotateBody, answer=NewKeyJson, status=CREATED)
+    @operation(body=RotateBody, answer={CREATED: NewKeyJson}, step_up=True)
     def post(self, request: Request, organization_id: UUID, inference_key: UUID) -> Response:
         """Rotate a key: same terms, limits and budget; the old key expires after the overlap."""
         key = self.found(organization_id, inference_key)
         overlap_s = self.body(RotateBody).overlap_s
-        return _shown(apikey_rotate(actor=self.actor(), key=key, overlap_s=overlap_s))
+        return _shown(keys.apikey_rotate(actor=self.actor(), key=key, overlap_s=overlap_s))
 
 
 class KeyRevocation(KeyView):
-    """`POST keys/<id>/revoke`."""
-
     @operation(body=RevokeBody, answer=Changed)
     def post(self, request: Request, organization_id: UUID, inference_key: UUID) -> Response:
         """Revoke a key; gateways refuse it within two seconds."""
         key = self.found(organization_id, inference_key)
         reason = self.body(RevokeBody).reason
-        changed = apikey_revoke(actor=self.actor(), key=key, reason=reason)
+        changed = keys.apikey_revoke(actor=self.actor(), key=key, reason=reason)
         return Response({"id": public_id("key", key.id), "changed": changed})
 
 
 class KeyTouched(KeyView):
-    """`GET keys/<id>/report`."""
-
     @operation(answer=ReportJson)
     def get(self, request: Request, organization_id: UUID, inference_key: UUID) -> Response:
         """Get the usage report of a key, for example after a leak."""
         key = self.found(organization_id, inference_key)
         report = key_report(key=key)
-        told: ReportJson = {
-            "id": public_id("key", key.id),
-            "charged": [
-                {
-                    "model": row.model or "",
-                    "requests": row.requests,
-                    "uncached_tokens": row.uncached,
-                    "cached_tokens": row.cached,
-                    "output_tokens": row.output,
-                    "nano": row.nano,
-                }
-                for row in report.charged
-            ],
-            "spent_nano": report.spent_nano,
-            "first_used_at": report.first,
-            "last_used_at": report.last,
-            "last_request_ms": report.took_ms,
-        }
+        charged = [
+            answer_of(
+                TouchJson,
+                row,
+                model=row.model or "",
+                uncached_tokens=row.uncached,
+                cached_tokens=row.cached,
+                output_tokens=row.output,
+            )
+            for row in report.charged
+        ]
+        told = answer_of(
+            ReportJson,
+            report,
+            id=key.id,
+            charged=charged,
+            first_used_at=report.first,
+            last_used_at=report.last,
+            last_request_ms=report.took_ms,
+        )
         return Response(told)
 
 
@@ -219,7 +200,7 @@ def key_json(key: ApiKey) -> KeyJson:
     )
 
 
-def _shown(made: CreatedKey) -> Response:
+def _shown(made: keys.CreatedKey) -> Response:
     body: NewKeyJson = {**key_json(made.key), "secret": made.secret}
     return Response(body, status=CREATED, headers=NO_STORE)
 
@@ -228,9 +209,7 @@ def _order(wanted: KeyBody, within: ApiKey | None) -> KeyOrder:
     budget = None
     if wanted.budget_nano is not None:
         budget = BudgetDraft(
-            allowance_nano=wanted.budget_nano,
-            period=wanted.budget_period,
-            zone=wanted.budget_zone,
+            allowance_nano=wanted.budget_nano, period=wanted.budget_period, zone=wanted.budget_zone
         )
     terms = KeyTerms(
         models=wanted.models,

@@ -16,9 +16,14 @@ from controlplane.core.audit.entries import Actor
 from controlplane.quotas.services import LimitSet, key_limits_begin
 from controlplane.routing.selectors import aliases_known
 from controlplane.telemetry.selectors import key_last_used
-from controlplane.telemetry.selectors_keys import KeyTouch, key_last_begun, key_touches
-from controlplane.tenants.key_terms import EVERY_MODEL, KeyTerms
-from controlplane.tenants.keys import KEY_LIFETIME_DAYS_DEFAULT, CreatedKey, apikey_create
+from controlplane.telemetry.selectors_usage import KeyTouch, key_last_begun, key_touches
+from controlplane.tenants.keys import (
+    EVERY_MODEL,
+    KEY_LIFETIME_DAYS_DEFAULT,
+    CreatedKey,
+    KeyTerms,
+    apikey_create,
+)
 from controlplane.tenants.models import ApiKey, Project
 
 HOUR = timedelta(hours=1)

@@ -16,10 +16,11 @@ from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
 from controlplane.kernel.ids import AnyId, ApiKeyId, id_of_type, public_id
 from controlplane.quotas.selectors import limit_list
-from controlplane.quotas.services import LimitSet, rate_limit_set
+from controlplane.quotas.services import LimitedPart, LimitSet, Subject, rate_limit_set
 from controlplane.tenants.access import require
-from controlplane.tenants.models import ApiKey, Project
-from controlplane.tenants.selectors import apikey_get, organization_get, project_get
+from controlplane.tenants.models import ApiKey
+from controlplane.tenants.people.selectors import project_of
+from controlplane.tenants.selectors import apikey_get, organization_get
 
 
 class LimitsBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -31,8 +32,15 @@ class LimitsBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     concurrency: int | None = None
 
 
+class PartLimitsBody(LimitsBody):
+    """The same for all requests, for those to a model, or for those of each end user."""
+
+    model: str = ""
+    per_user: bool = False
+
+
 class LimitsJson(TypedDict):
-    """The limits of one key, project or organization."""
+    """The limits of one key, project or organization, or of a part of its requests."""
 
     id: AnyId
     scope: str
@@ -40,6 +48,8 @@ class LimitsJson(TypedDict):
     tokens_per_min: int | None
     requests_per_day: int | None
     concurrency: int | None
+    model: str
+    per_user: bool
 
 
 class EffectiveJson(TypedDict):
@@ -72,54 +82,38 @@ class KeyView(ApiView):
 
 
 class KeyLimits(KeyView):
-    """`PUT keys/<id>/limits`."""
-
-    @operation(body=LimitsBody, answer=LimitsJson)
+    @operation(body=PartLimitsBody, answer=LimitsJson)
     def put(self, request: Request, organization_id: UUID, inference_key: UUID) -> Response:
         """Set all limits of a key and of the keys in its rotation."""
-        key, wanted = self.found(organization_id, inference_key), self.body(LimitsBody)
-        rate_limit_set(actor=self.actor(), subject=key, **limits_of_body(wanted)._asdict())
-        return Response(_limits_json(key.limits_id, "key", limits_of_body(wanted)._asdict()))
+        key = self.found(organization_id, inference_key)
+        return _put(self, key, key.limits_id, "key")
 
 
 class AllLimits(ApiView):
-    """`GET | PUT limits`: all there are, and those of the organization."""
-
     @operation(list_of=Whole(LimitsJson))
     def get(self, request: Request, organization_id: UUID) -> Response:
         """List the limits of the organization, its projects and keys."""
         rows = limit_list(actor=self.actor(), organization_id=organization_id)
         return self.listed(rows, lambda r: _limits_json(r.subject_id, r.scope, vars(r)))
 
-    @operation(body=LimitsBody, answer=LimitsJson)
+    @operation(body=PartLimitsBody, answer=LimitsJson)
     def put(self, request: Request, organization_id: UUID) -> Response:
         """Set all limits of the organization."""
         actor = self.actor()
         organization = organization_get(user=actor, organization_id=organization_id)
-        wanted = limits_of_body(self.body(LimitsBody))._asdict()
-        rate_limit_set(actor=actor, subject=organization, **wanted)
-        return Response(_limits_json(organization.id, "organization", wanted))
+        return _put(self, organization, organization.id, "organization")
 
 
 class ProjectLimits(ApiView):
-    """`PUT projects/<id>/limits`."""
-
-    @operation(body=LimitsBody, answer=LimitsJson)
+    @operation(body=PartLimitsBody, answer=LimitsJson)
     def put(self, request: Request, organization_id: UUID, project_id: UUID) -> Response:
         """Set all limits of a project."""
         actor = self.actor()
-        require(actor, Action.ORGANIZATION_VIEW, organization_id)
-        project = project_get(user=actor, project_id=project_id)
-        if project.organization_id != organization_id:
-            raise Project.DoesNotExist
-        wanted = limits_of_body(self.body(LimitsBody))._asdict()
-        rate_limit_set(actor=actor, subject=project, **wanted)
-        return Response(_limits_json(project.id, "project", wanted))
+        project = project_of(actor=actor, organization_id=organization_id, project_id=project_id)
+        return _put(self, project, project.id, "project")
 
 
 class EffectiveLimits(KeyView):
-    """`GET keys/<id>/effective?model=…`."""
-
     @operation(
         list_of=Whole(EffectiveJson, EffectiveLimitsJson),
         params=[OpenApiParameter("model", str, required=True, description="A model's name.")],
@@ -136,6 +130,13 @@ class EffectiveLimits(KeyView):
             model=model,
             refusal=view.refusal,
         )
+
+
+def _put(view: ApiView, subject: Subject, subject_id: UUID, scope: str) -> Response:
+    body = view.body(PartLimitsBody)
+    part, wanted = LimitedPart(subject, body.model, body.per_user), limits_of_body(body)
+    rate_limit_set(actor=view.actor(), subject=part, **wanted._asdict())
+    return Response(_limits_json(subject_id, scope, msgspec.structs.asdict(body)))
 
 
 def limits_of_body(body: LimitsBody) -> LimitSet:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from controlplane.billing.budgets.models import UNLIMITED_NANO, Budget
 from controlplane.billing.budgets.selectors import budget_map
 from controlplane.catalog.selectors import model_find
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import organization_scope
 from controlplane.quotas.models import LIMITS_MAX
 from controlplane.quotas.selectors import limits_of
 from controlplane.tenants.models import ApiKey

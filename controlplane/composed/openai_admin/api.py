@@ -38,11 +38,11 @@ from controlplane.core.permissions import Action
 from controlplane.kernel.ids import public_id, uuid_asked
 from controlplane.kernel.money import NANO_PER_USD
 from controlplane.telemetry.selectors import key_last_used
-from controlplane.tenants import selectors_pages as pages
 from controlplane.tenants.access import require
+from controlplane.tenants.audit.selectors import audit_page
 from controlplane.tenants.models import ApiKey, Project
-from controlplane.tenants.people.selectors import project_of
-from controlplane.tenants.selectors import organization_ids
+from controlplane.tenants.people.selectors import project_of, project_page
+from controlplane.tenants.selectors import apikey_page, organization_ids
 
 HEADER = "OpenAI-Organization"
 SIGNS = ("gt", "gte", "lt", "lte")
@@ -62,6 +62,7 @@ _PARAMS = (
     OpenApiParameter("project_ids", str, many=True),
     OpenApiParameter("api_key_ids", str, many=True),
     OpenApiParameter("models", str, many=True),
+    OpenApiParameter("user_ids", str, many=True, description="End users, as requests name them."),
     OpenApiParameter("limit", int, description="Buckets per page."),
     OpenApiParameter("page", str, description="The `next_page` of the previous page."),
 )
@@ -98,8 +99,6 @@ class OrganizationView(ApiView):
 
 
 class Completions(OrganizationView):
-    """`GET usage/completions`: tokens and requests of models that generate."""
-
     needs = Action.REQUEST_VIEW
     kind = "completions"
 
@@ -127,8 +126,6 @@ class Completions(OrganizationView):
 
 
 class Embeddings(Completions):
-    """`GET usage/embeddings`: tokens and requests of models that embed."""
-
     kind = "embeddings"
 
     def models(self) -> ModelsSeen:
@@ -136,8 +133,6 @@ class Embeddings(Completions):
 
 
 class Costs(OrganizationView):
-    """`GET costs`: what was charged, day by day."""
-
     needs = Action.LEDGER_VIEW
 
     @operation(answer=shapes.CostPage, params=_COST_PARAMS)
@@ -162,20 +157,16 @@ class Costs(OrganizationView):
 
 
 class OpenAIProjects(OrganizationView):
-    """`GET projects`: the organization's projects."""
-
     @operation(list_of=shapes.OpenAIProjectJson, params=(_WHOSE,))
     def get(self, request: Request) -> Response:
         """List projects, newest first."""
-        found = pages.project_page(
+        found = project_page(
             actor=self.actor(), organization_id=self.organization_id, ask=self.page_ask("proj")
         )
         return self.page(found, project_json)
 
 
 class OpenAIProject(OrganizationView):
-    """`GET projects/<id>`: one project."""
-
     @operation(answer=shapes.OpenAIProjectJson, params=(_WHOSE,))
     def get(self, request: Request, project_id: uuid.UUID) -> Response:
         """Get a project."""
@@ -189,22 +180,22 @@ class OpenAIProject(OrganizationView):
 
 
 class ProjectKeys(OpenAIProject):
-    """`GET projects/<id>/api_keys`: the inference keys of a project."""
-
     needs = Action.KEY_VIEW
 
     @operation(list_of=shapes.ProjectKeyJson, params=(_WHOSE,))
     def get(self, request: Request, project_id: uuid.UUID) -> Response:
         """List the keys of a project without secrets, newest first."""
-        project, ask = self.project(project_id), self.page_ask("key")
-        found = pages.apikey_page(actor=self.actor(), project=project, ask=ask)
+        found = apikey_page(
+            actor=self.actor(),
+            organization_id=self.organization_id,
+            project=self.project(project_id),
+            ask=self.page_ask("key"),
+        )
         used = key_last_used(self.organization_id)
         return self.page(found, lambda key: project_key_json(key, used.get(key.id)))
 
 
 class AuditLogs(OrganizationView):
-    """`GET audit_logs`: who changed what in the organization."""
-
     needs = Action.AUDIT_VIEW
 
     @operation(
@@ -215,12 +206,12 @@ class AuditLogs(OrganizationView):
         """List audit entries, newest first."""
         query = request.query_params
         times = {sign: self._moment(f"effective_at[{sign}]") for sign in SIGNS}
-        found = pages.audit_page(
+        found = audit_page(
             actor=self.actor(),
             organization_id=self.organization_id,
             ask=self.page_ask("audit"),
             actions=[*query.getlist("event_types"), *query.getlist("event_types[]")],
-            times={sign: moment for sign, moment in times.items() if moment is not None},
+            times={sign: moment for sign, moment in times.items() if moment},
         )
         return self.page(found, audit_json)
 
@@ -275,7 +266,7 @@ def usage_result(kind: str, ask: UsageAsk, values: Values, tally: UsageTally) ->
         "output_audio_tokens": 0,
         "num_model_requests": tally.requests,
         "project_id": named.get("project_id"),
-        "user_id": None,
+        "user_id": named.get("user_id"),
         "api_key_id": named.get("api_key_id"),
         "model": named.get("model"),
         "batch": None,
@@ -288,14 +279,11 @@ def cost_result(ask: UsageAsk, values: Values, tally: UsageTally) -> shapes.Cost
     named = named_values(ask, values)
     return {
         "object": "organization.costs.result",
-        "amount": {
-            "value": tally.nano / NANO_PER_USD,
-            "currency": "usd",
-            "nano_usd": tally.nano,
-        },
+        "amount": {"value": tally.nano / NANO_PER_USD, "currency": "usd", "nano_usd": tally.nano},
         "line_item": named.get("line_item"),
         "project_id": named.get("project_id"),
         "api_key_id": named.get("api_key_id"),
+        "user_id": named.get("user_id"),
     }
 
 
@@ -311,7 +299,6 @@ def project_json(project: Project) -> shapes.OpenAIProjectJson:
 
 
 def project_key_json(key: ApiKey, used: datetime | None) -> shapes.ProjectKeyJson:
-    """A key for programs, without what it opens."""
     return {
         "id": public_id("key", key.id),
         "object": "organization.project.api_key",
@@ -351,10 +338,7 @@ def audit_json(entry: AuditEntry) -> shapes.AuditLogJson:
         "actor": {
             "type": "session",
             "session": {
-                "user": {
-                    "id": entry.actor_public or "operator",
-                    "email": entry.actor_label,
-                },
+                "user": {"id": entry.actor_public or "operator", "email": entry.actor_label},
                 "ip_address": entry.address or None,
                 "user_agent": entry.agent or None,
             },

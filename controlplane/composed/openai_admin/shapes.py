@@ -21,6 +21,7 @@ class CostResult(TypedDict):
     line_item: str | None
     project_id: ProjectId | None
     api_key_id: ApiKeyId | None
+    user_id: str | None
 
 
 class UsageResult(TypedDict):
@@ -36,7 +37,7 @@ class UsageResult(TypedDict):
     output_audio_tokens: int
     num_model_requests: int
     project_id: ProjectId | None
-    user_id: None
+    user_id: str | None
     api_key_id: ApiKeyId | None
     model: str | None
     batch: None

@@ -27,14 +27,16 @@ COST_LIMITS = {"1d": (7, 180)}
 VALUES_MAX = 100
 UNIX_MAX = 4_102_444_800
 # OpenAI's name of a group: our name of it.
-GROUPS: dict[str, Dimension] = {"project_id": "project", "api_key_id": "key", "model": "model"}
+GROUPS: dict[str, Dimension] = {
+    "project_id": "project", "api_key_id": "key", "model": "model", "user_id": "end_user"
+}  # fmt: skip
 COST_GROUPS: dict[str, Dimension] = {
-    "project_id": "project",
-    "api_key_id": "key",
-    "line_item": "model",
-}
+    "project_id": "project", "api_key_id": "key", "line_item": "model", "user_id": "end_user"
+}  # fmt: skip
 # A filter's parameter: which of our names it filters.
-FILTERS: dict[str, Dimension] = {"project_ids": "project", "api_key_ids": "key", "models": "model"}
+FILTERS: dict[str, Dimension] = {
+    "project_ids": "project", "api_key_ids": "key", "models": "model", "user_ids": "end_user"
+}  # fmt: skip
 Values = tuple[object, ...]
 
 
@@ -71,11 +73,8 @@ class UsageTally:
     nano: int = 0
 
     def add(self, more: HourSum) -> None:
-        self.requests += more.requests
-        self.uncached += more.uncached
-        self.cached += more.cached
-        self.output += more.output
-        self.nano += more.nano
+        for name, value in vars(self).items():
+            setattr(self, name, value + getattr(more, name))
 
 
 @dataclass(frozen=True)
@@ -202,7 +201,8 @@ def _filters(given: Mapping[str, list[str]]) -> dict[Dimension, frozenset[object
     for name, ours in FILTERS.items():
         if name in given:
             texts = given[name]
-            found[ours] = frozenset(texts if name == "models" else (_id(name, t) for t in texts))
+            texts_too = ours in ("model", "end_user")
+            found[ours] = frozenset(texts if texts_too else (_id(name, t) for t in texts))
     return found
 
 

@@ -11,14 +11,12 @@ from rest_framework.response import Response
 from controlplane.composed.organizations.selectors import OrganizationRow, organization_rows
 from controlplane.composed.organizations.services import FIRST_BUDGET_NANO, organization_open
 from controlplane.core.answers import answer_of
-from controlplane.core.api.schema import operation
+from controlplane.core.api.schema import CREATED, operation
 from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
 from controlplane.kernel.ids import OrganizationId, public_id
 from controlplane.tenants.access import require
 from controlplane.tenants.sign_in.accounts import SETUP_PATH
-
-CREATED = 201
 
 
 class OrganizationBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -55,26 +53,19 @@ class NewOrganizationJson(TypedDict):
 
 
 class Organizations(ApiView):
-    """`GET | POST organizations`: all of them, and a new one."""
-
-    step_up_methods = frozenset({"POST"})
-
     @operation(list_of=OrganizationJson)
     def get(self, request: Request) -> Response:
         """List organizations, newest first. Staff only."""
         found = organization_rows(actor=self.actor(), now=timezone.now(), ask=self.page_ask("org"))
         return self.page(found, organization_json)
 
-    @operation(body=OrganizationBody, answer=NewOrganizationJson, status=CREATED)
+    @operation(body=OrganizationBody, answer={CREATED: NewOrganizationJson}, step_up=True)
     def post(self, request: Request) -> Response:
         """Create an organization with owner, project and budget; returns the setup link once."""
         require(self.actor(), Action.ORGANIZATION_CREATE)
         wanted = self.body(OrganizationBody)
         made = organization_open(
-            actor=self.actor(),
-            name=wanted.name,
-            owner=wanted.owner,
-            budget_nano=wanted.budget_nano,
+            actor=self.actor(), name=wanted.name, owner=wanted.owner, budget_nano=wanted.budget_nano
         )
         body: NewOrganizationJson = {
             "id": public_id("org", made.organization.id),

@@ -9,10 +9,9 @@ from controlplane.billing.budgets.models import UNLIMITED_NANO, Budget
 from controlplane.billing.ledger.accounts import wallet_id
 from controlplane.billing.ledger.hours import hours
 from controlplane.billing.ledger.spend import hour_after
+from controlplane.core.answers import FIRST_PAGE, Page, PageAsk, page_read
 from controlplane.core.audit.entries import Actor
-from controlplane.core.paging import FIRST_PAGE, Page, PageAsk, page_read
-from controlplane.core.permissions import Action, Role
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import Action, Role, organization_scope
 from controlplane.tenants.access import require
 from controlplane.tenants.models import Membership, Organization, User
 

@@ -21,12 +21,12 @@ from drf_spectacular.utils import (
 )
 from rest_framework.permissions import SAFE_METHODS
 
+from controlplane.core.answers import LIMIT_DEFAULT, LIMIT_MAX
 from controlplane.core.api.idempotency import HEADER, KEY_CHARS_MAX
-from controlplane.core.paging import LIMIT_DEFAULT, LIMIT_MAX
 from controlplane.kernel.apis import REF, Error, components_of
 
 JSON = "application/json"
-ACCEPTED, NO_CONTENT = 202, 204
+CREATED, ACCEPTED, NO_CONTENT = 201, 202, 204
 _WORDS = {ACCEPTED: "Accepted: pending approval, or in progress."}
 # Every operation may answer these; changes the further ones besides.
 ERRORS = {
@@ -109,21 +109,18 @@ class OperatorScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped
 
     target_class = "controlplane.core.api.callers.OperatorAuthentication"
     name = "operatorToken"
+    words = "This installation's operator token, with all permissions."
 
     def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
-        words = "This installation's operator token, with all permissions."
-        return {"type": "http", "scheme": "bearer", "description": words}
+        return {"type": "http", "scheme": "bearer", "description": self.words}
 
 
-class AdminKeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+class AdminKeyScheme(OperatorScheme):  # type: ignore[no-untyped-call]
     """How an organization's programs call."""
 
     target_class = "controlplane.tenants.adminkeys.auth.AdminKeyAuthentication"
     name = "adminKey"
-
-    def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
-        words = "An organization's admin key, `admin_sluice_…`; inference keys are not accepted."
-        return {"type": "http", "scheme": "bearer", "description": words}
+    words = "An organization's admin key, `admin_sluice_…`; inference keys are not accepted."
 
 
 def operation(
@@ -131,14 +128,15 @@ def operation(
     answer: Any = None,
     list_of: Any = None,
     body: type[msgspec.Struct] | None = None,
-    status: int = 200,
     params: Sequence[OpenApiParameter] = (),
     example: Mapping[str, Any] | None = None,
+    step_up: bool = False,
 ) -> Callable[[View], View]:
     """What an operation takes and answers: `answer` one thing, `list_of` a list of things.
 
     A list comes a page at a time unless it is `Whole`. Without either it answers nothing; a dict of
-    answers is by status. `example` is a body that could be sent.
+    answers is by status. `example` is a body that could be sent. For `step_up` a session must have
+    been confirmed recently; a token confirms by itself.
     """
     told: dict[str, Any] | None = None
     if list_of is not None:
@@ -147,7 +145,7 @@ def operation(
         params = params if whole else (*_PAGE, *params)
     elif answer is not None and not isinstance(answer, dict):
         told = schema_of(answer)
-    responses = {NO_CONTENT if told is None else status: told}
+    responses = {NO_CONTENT if told is None else 200: told}
     if isinstance(answer, dict):
         responses = {code: schema_of(shape) for code, shape in answer.items()}
     examples = [OpenApiExample("Request", example, request_only=True)] if example else None
@@ -160,7 +158,12 @@ def operation(
         parameters=list(params),
         examples=examples,
     )
-    return decorate
+
+    def made(view: View) -> View:
+        vars(view)["step_up"] = step_up
+        return decorate(view)
+
+    return made
 
 
 def schema_of(shape: Any) -> dict[str, Any]:

@@ -31,7 +31,6 @@ class SecondFactorRequired(PermissionDenied):
 
 
 def session_confirm(session: Session, at_s: float | None = None) -> None:
-    """Note when the session's owner has given their password or second factor; now unless said."""
     now_s = wall_s()
     session[_CONFIRMED] = now_s if at_s is None else min(at_s, now_s)
 

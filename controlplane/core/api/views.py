@@ -25,26 +25,15 @@ from rest_framework.response import Response
 from rest_framework.utils.encoders import JSONEncoder
 from rest_framework.views import APIView
 
-from controlplane.core.answers import hints, moment_text
+from controlplane.core.answers import Page, PageAsk, Row, hints, list_json, moment_text, page_ask
+from controlplane.core.api import idempotency
 from controlplane.core.api.callers import bearer
-from controlplane.core.api.idempotency import (
-    HEADER,
-    REPLAYED,
-    RETRY_AFTER_S,
-    KeptReplay,
-    KeyedAttempt,
-    KeyRefused,
-    attempt_begin,
-    attempt_keep,
-)
 from controlplane.core.api.refusals import KeptAbsence, KeptRefusal
 from controlplane.core.api.shapes import place
 from controlplane.core.api.stepup import SecondFactorRequired, StepUpRequired, recently_confirmed
 from controlplane.core.api.throttles import AddressThrottle, CallerThrottle
-from controlplane.core.audit.entries import Actor
-from controlplane.core.errors.body import Fields, failure
-from controlplane.core.errors.conflict import Conflict
-from controlplane.core.paging import Page, PageAsk, Row, list_json, page_ask
+from controlplane.core.audit.entries import Actor, Whose
+from controlplane.core.errors.body import Conflict, Fields, failure
 from controlplane.core.rights import rights_json, rights_noted, rights_require
 from controlplane.kernel.ids import prefix_of, uuid_asked
 
@@ -102,11 +91,9 @@ class ApiView(APIView):
     With an `Idempotency-Key` a change and its kept answer are one transaction; failures end it.
     """
 
-    attempt: KeyedAttempt | None = None
-    replay: KeptReplay | None = None
+    attempt: idempotency.KeyedAttempt | None = None
+    replay: idempotency.KeptReplay | None = None
     refusal: KeptRefusal | KeptAbsence | None = None
-    # Methods for which a session must have been confirmed recently; a token confirms by itself.
-    step_up_methods: frozenset[str] = frozenset()
     permission_classes = (AllowAny,)
     throttle_classes = (CallerThrottle,)
     # Asked before who it is, so that guesses count.
@@ -126,7 +113,9 @@ class ApiView(APIView):
             elif self.attempt is not None:
                 rights = rights_json(noted, getattr(self.request.user, "actor_id", None))
                 body = _bytes(answer)
-                attempt_keep(self.attempt, status=answer.status_code, body=body, rights=rights)
+                idempotency.attempt_keep(
+                    self.attempt, status=answer.status_code, body=body, rights=rights
+                )
         if self.refusal is not None:
             self.refusal.told()
         return answer if self.replay is None else _replayed(self.replay)
@@ -139,25 +128,26 @@ class ApiView(APIView):
         super().initial(request, *args, **kwargs)
         if any("\0" in value for value in kwargs.values() if isinstance(value, str)):
             raise Http404
-        if request.method in self.step_up_methods and _must_confirm(request):
+        called = getattr(self, (request.method or "").lower(), None)
+        if getattr(called, "step_up", False) and _must_confirm(request):
             raise StepUpRequired
         if self._keyed(request):
             self.attempt = self._begin(request)
 
     def _keyed(self, request: HttpRequest | Request) -> bool:
-        return HEADER in request.headers and request.method not in SAFE_METHODS
+        return idempotency.HEADER in request.headers and request.method not in SAFE_METHODS
 
-    def _begin(self, request: Request) -> KeyedAttempt:
+    def _begin(self, request: Request) -> idempotency.KeyedAttempt:
         path = f"{request.method} {request.get_full_path()}"
         body = msgspec.json.encode(request.data or None, order="deterministic")
         payload = sha256(path.encode() + b"\0" + body).digest()
         user = request.user
         # A stranger has nothing but the request itself, such as a token to redeem, to be known by.
         caller = payload.hex() if user.is_anonymous else f"{user.actor_id} {user.actor_label}"
-        return attempt_begin(
+        return idempotency.attempt_begin(
             caller=caller,
             route=f"{request.method} {request.path}",
-            key=request.headers[HEADER],
+            key=request.headers[idempotency.HEADER],
             payload=payload,
             require=lambda rights: rights_require(self.actor(), rights) if rights else None,
         )
@@ -169,6 +159,10 @@ class ApiView(APIView):
             raise exceptions.NotAuthenticated
         found: Actor = user
         return found
+
+    def whose(self) -> Whose:
+        """The caller, and the organization that the path names."""
+        return {"actor": self.actor(), "organization_id": self.kwargs["organization_id"]}
 
     def body(self, shape: type[Body]) -> Body:
         """The request's JSON as `shape`; raises 400 that names the field."""
@@ -199,10 +193,10 @@ class ApiView(APIView):
         """Errors of services as answers."""
         if isinstance(exc, KeptRefusal | KeptAbsence):
             self.refusal = exc
-        if isinstance(exc, KeptReplay):
+        if isinstance(exc, idempotency.KeptReplay):
             self.replay = exc
             return Response(status=exc.status)
-        if isinstance(exc, KeyRefused):
+        if isinstance(exc, idempotency.KeyRefused):
             return _key_refused(exc)
         if isinstance(exc, Conflict):
             message = "The resource has changed since you read it."
@@ -245,16 +239,18 @@ def _bytes(answer: HttpResponseBase) -> bytes | None:
     return answer.content if isinstance(answer, HttpResponse) else None
 
 
-def _replayed(replay: KeptReplay) -> HttpResponse:
-    headers = {REPLAYED: "true", "Cache-Control": "no-store"}
+def _replayed(replay: idempotency.KeptReplay) -> HttpResponse:
+    headers = {idempotency.REPLAYED: "true", "Cache-Control": "no-store"}
     kind = JSONRenderer.media_type
     return HttpResponse(replay.body, status=replay.status, content_type=kind, headers=headers)
 
 
-def _key_refused(refused: KeyRefused) -> Response:
-    answer = failed(refused.status, fields={HEADER: [refused.message]}, code=refused.code)
+def _key_refused(refused: idempotency.KeyRefused) -> Response:
+    answer = failed(
+        refused.status, fields={idempotency.HEADER: [refused.message]}, code=refused.code
+    )
     if refused.status == CONFLICT:
-        answer["Retry-After"] = str(RETRY_AFTER_S)
+        answer["Retry-After"] = str(idempotency.RETRY_AFTER_S)
     return answer
 
 

@@ -1,4 +1,5 @@
-"""Audit rows, written in the transaction of the change they tell of, or the change does not happen.
+"""Audit rows, written in the transaction of the change they tell of, or the change does not happen;
+and how many changes one person or key may make in an organization within a minute.
 
 Secrets never come near: callers pass only the facts listed at the call, and what looks like one of
 our credentials all the same is cut to the part that names it.
@@ -6,17 +7,24 @@ our credentials all the same is cut to the part that names it.
 
 import re
 import uuid
-from typing import Protocol
+from datetime import timedelta
+from types import EllipsisType
+from typing import Protocol, TypedDict
 
+from django.conf import settings
 from django.db import transaction
+from django.db.models.functions import Now
+from rest_framework import exceptions
 
-from controlplane.core.audit.changes import require_unhurried
 from controlplane.core.audit.origin import origin_now
 from controlplane.core.models import AuditEntry, BaseModel
 from controlplane.kernel.keys.format import ID_CHARS, SECRET_CHARS
 
 Facts = dict[str, str | int | bool | None | list[str]]
 _CREDENTIAL = re.compile(rf"(\w+_sluice_\w{{{ID_CHARS}}})_\w{{{SECRET_CHARS},}}")
+WINDOW = timedelta(minutes=1)
+RETRY_AFTER_S = 60
+MESSAGE = "Too many changes in a minute. Try again in a minute."
 
 
 class Actor(Protocol):
@@ -26,6 +34,13 @@ class Actor(Protocol):
     def actor_id(self) -> uuid.UUID | None: ...
     @property
     def actor_label(self) -> str: ...
+
+
+class Whose(TypedDict):
+    """Who asks, and in which organization, as services and selectors take both."""
+
+    actor: Actor
+    organization_id: uuid.UUID
 
 
 class Operator:
@@ -49,17 +64,19 @@ def audit_record(
     action: str,
     *,
     subject: BaseModel,
-    organization_id: uuid.UUID | None,
+    organization_id: uuid.UUID | None | EllipsisType = ...,
     detail: Facts | None = None,
     changed: tuple[Facts, Facts] | None = None,
 ) -> AuditEntry:
-    """Add a row about `subject`; needs an open transaction.
+    """Add a row about `subject`, for its organization if it has one; needs an open transaction.
 
     `changed` are its values before and after, of which those are kept that differ. Raises
     TooManyChanges where the actor changes too much at once.
     """
     if not transaction.get_connection().in_atomic_block:
         raise OutsideTransaction(action)
+    if isinstance(organization_id, EllipsisType):
+        organization_id = getattr(subject, "organization_id", None)
     # The operator applies whole documents, also in a person's name: one request, many rows.
     if actor.actor_id is not None and organization_id and not isinstance(actor, Operator):
         require_unhurried(actor.actor_id, organization_id)
@@ -103,3 +120,23 @@ def _cut_fact(value: str | int | bool | list[str] | None) -> str | int | bool | 
 def _cut(text: str) -> str:
     """The text, with no more of a credential than its id."""
     return _CREDENTIAL.sub(r"\1_…", text)
+
+
+class TooManyChanges(exceptions.Throttled):
+    """One more change would be beyond the bound: a 429, and nothing has changed."""
+
+    def __init__(self) -> None:
+        super().__init__(wait=RETRY_AFTER_S, detail=MESSAGE)
+
+
+def require_unhurried(actor_id: uuid.UUID, organization_id: uuid.UUID) -> None:
+    """Return if they may make one more change; raises TooManyChanges.
+
+    Each change has its audit row, and those are counted. Changes at the same moment may pass
+    together: this is a brake, not a counter.
+    """
+    lately = AuditEntry.objects.filter(
+        organization_id=organization_id, actor_id=actor_id, created_at__gt=Now() - WINDOW
+    )
+    if lately.count() >= settings.CHANGES_PER_MIN_MAX:
+        raise TooManyChanges

@@ -15,6 +15,7 @@ from hashlib import sha256
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 
+from controlplane.kernel.ids import public_id
 from controlplane.kernel.keys.scopes import far_address, parse_address
 
 AGENT_CHARS_MAX = 200
@@ -59,7 +60,6 @@ def coming_from(origin: Callable[[], Origin]) -> Iterator[None]:
 
 
 def command_origin(command: str) -> Origin:
-    """A command on the host, by the account that runs it."""
     return Origin("command", agent=command, credential=f"{_account()}@{socket.gethostname()}")
 
 
@@ -108,7 +108,9 @@ def _session_label(request: HttpRequest) -> str:
     if session is None or key is None:
         return ""
     # A session whose row is not made yet is named by a hash that opens nothing.
-    return f"session {session.get(LISTED) or sha256(key.encode()).hexdigest()[:REFERENCE_CHARS]}"
+    if listed := session.get(LISTED):
+        return public_id("session", listed)
+    return f"session {sha256(key.encode()).hexdigest()[:REFERENCE_CHARS]}"
 
 
 def _account() -> str:

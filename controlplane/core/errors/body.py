@@ -1,6 +1,10 @@
-"""The body of every error of the control plane: OpenAI's, with all fields at fault besides."""
+"""The body of every error of the control plane: OpenAI's, with all fields at fault besides; and the
+error of a change that came too late.
+"""
 
 from collections.abc import Mapping
+
+from django.core.exceptions import ValidationError
 
 from controlplane.kernel.apis import AWAY, DENIED, INVALID, SERVER_ERROR, Error, error_body
 
@@ -33,3 +37,7 @@ def failure(
         code=code or CODES.get(status),
         fields=fields,
     )
+
+
+class Conflict(ValidationError):
+    """Someone else was first, or the thing is past the state in which this can be done to it."""

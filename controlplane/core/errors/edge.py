@@ -11,7 +11,7 @@ from django.template.loader import render_to_string
 from controlplane.core.audit.origin import API_PREFIXES
 from controlplane.core.errors.body import failure
 
-TEMPLATE = "edge.html"
+TEMPLATE = "shared/notice.html"
 RETRY_S = 2
 
 
@@ -30,7 +30,7 @@ class EdgeError(Exception):
         if for_programs(path):
             error = failure(self.status, self.message, code=self.code)
             return msgspec.json.encode(error), "application/json"
-        page = render_to_string(TEMPLATE, {"title": self.title, "message": self.message})
+        page = render_to_string(TEMPLATE, {"title": self.title, "text": self.message})
         return page.encode(), "text/html; charset=utf-8"
 
     @property
@@ -48,13 +48,11 @@ def for_programs(path: str) -> bool:
 
 
 def busy() -> EdgeError:
-    """503: more requests than are answered at once."""
     message = "Too many requests for pages and the control API are in progress. Try again shortly."
     return EdgeError(503, "server_is_overloaded", "Service busy", message, RETRY_S)
 
 
 def database_away() -> EdgeError:
-    """503: PostgreSQL does not answer, or not in time."""
     message = "Nothing was changed. Try again shortly."
     return EdgeError(503, "database_unavailable", "Database unavailable", message, RETRY_S)
 
@@ -66,13 +64,11 @@ def body_too_large(bytes_max: int) -> EdgeError:
 
 
 def body_late(seconds_max: float) -> EdgeError:
-    """408: the body came too slowly."""
     message = f"The body did not arrive within {seconds_max:g} s."
     return EdgeError(408, "request_timeout", "Request timeout", message)
 
 
 def not_found(path: str) -> EdgeError:
-    """404: no such path."""
     return EdgeError(404, "unknown_url", "Not found", f"Unknown request URL: {path}.")
 
 
@@ -83,6 +79,5 @@ def bad_request() -> EdgeError:
 
 
 def failed() -> EdgeError:
-    """500: a defect of ours."""
     message = "Internal server error; see the server's log for details."
     return EdgeError(500, "internal_error", "Internal server error", message)

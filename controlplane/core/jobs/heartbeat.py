@@ -62,7 +62,6 @@ def worker_name() -> str:
 
 
 def connect() -> None:
-    """Have Celery's processes give their signs."""
     heartbeat_sent.connect(_worker_lives, weak=False)
     beat_init.connect(_beat_begins, weak=False)
 

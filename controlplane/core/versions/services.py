@@ -16,7 +16,7 @@ from django.db.models import Max, QuerySet
 from django.utils import timezone
 
 from controlplane.core.audit.entries import Actor, Facts, audit_record
-from controlplane.core.errors.conflict import Conflict
+from controlplane.core.errors.body import Conflict
 from controlplane.core.versions.models import NOTE_CHARS_MAX, State, Version
 from controlplane.core.versions.selectors import AnyVersion, before, in_force, on_trial
 from controlplane.kernel.rules import PERMILLE
@@ -160,13 +160,9 @@ class Versions(ABC, Generic[AnyVersion]):
         return now
 
     def audit(self, step: str, version: AnyVersion, **more: str | int | None) -> None:
-        audit_record(
-            self.actor,
-            f"{self.kind}.{step}",
-            subject=version,
-            organization_id=self.organization_id,
-            detail={**self.facts(version), **more},
-        )
+        action, facts, of = f"{self.kind}.{step}", self.facts(version), self.organization_id
+        detail: Facts = {**facts, **more}
+        audit_record(self.actor, action, subject=version, organization_id=of, detail=detail)
 
     def _refuse_errors(self, version: AnyVersion) -> None:
         errors: dict[str, list[str]] = {}

@@ -10,21 +10,23 @@ from typing import Any
 
 import msgspec
 import structlog
-from django.db import connection, connections
+from django.db import connections
 from django.utils import timezone
 
 from controlplane.core.mail import mail_send
-from controlplane.core.scope import organization_scope
+from controlplane.core.outbound import OUTBOUND_S_MAX, NotReached
+from controlplane.core.permissions import organization_scope
+from controlplane.core.queries import rows
 from controlplane.core.seal import BrokenSeal
 from controlplane.kernel.clock import monotonic_s, wall_s
 from controlplane.kernel.ids import public_id
 from controlplane.kernel.objectives.burn import ABSENT, MILLION
-from controlplane.slos.channels.addresses import EMAIL, address_digest, address_of
 from controlplane.slos.channels.delivery import (
-    DELIVERY_S_MAX,
+    EMAIL,
     SIGNATURE,
     SLACK,
-    NotDelivered,
+    address_digest,
+    address_of,
     post,
     signature,
     signing_secret,
@@ -69,7 +71,7 @@ def messages_queue(alert: Alert, event: str, now: datetime) -> None:
 
 def messages_send() -> int:
     """Send what is due, in bounded time; returns how many arrived."""
-    end_s = monotonic_s() + RUN_S_MAX - DELIVERY_S_MAX
+    end_s = monotonic_s() + RUN_S_MAX - OUTBOUND_S_MAX
     busy: dict[Future[bool], uuid.UUID] = {}
     tried: set[uuid.UUID] = set()
     arrived = 0
@@ -89,11 +91,8 @@ def messages_send() -> int:
 
 def _due(tried: set[uuid.UUID]) -> list[tuple[uuid.UUID, uuid.UUID]]:
     """Organizations and messages that are due, a few of each organization."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT organization, delivery FROM slo_deliveries_due(%s, %s)", [DUE_MAX, SHARE]
-        )
-        return [row for row in cursor.fetchall() if row[1] not in tried]
+    due = rows("SELECT organization, delivery FROM slo_deliveries_due(%s, %s)", [DUE_MAX, SHARE])
+    return [(whose, delivery) for whose, delivery in due if delivery not in tried]
 
 
 def _send_alone(organization: uuid.UUID, delivery_id: uuid.UUID) -> bool:
@@ -111,19 +110,19 @@ def _send(organization: uuid.UUID, delivery_id: uuid.UUID) -> bool:
     error = ""
     try:
         _deliver(delivery)
-    except NotDelivered as failure:
+    except NotReached as failure:
         error = str(failure)[:ADDRESS_CHARS_MAX]
         log.warning("alert_not_told", kind=delivery.kind, error=error, attempt=delivery.attempts)
     now = timezone.now()
     with organization_scope([organization]):
-        rows = Delivery.objects.filter(id=delivery_id)
+        kept = Delivery.objects.filter(id=delivery_id)
         if not error:
-            rows.update(sent_at=now, error="")
+            kept.update(sent_at=now, error="")
         elif delivery.attempts >= ATTEMPTS_MAX:
-            rows.update(due_at=now + NEVER, error=error)
+            kept.update(due_at=now + NEVER, error=error)
         else:
             wait = RETRY_FIRST * 2 ** (delivery.attempts - 1)
-            rows.update(due_at=now + wait, error=error)
+            kept.update(due_at=now + wait, error=error)
     return not error
 
 
@@ -131,12 +130,9 @@ def _claim(organization: uuid.UUID, delivery_id: uuid.UUID) -> Delivery | None:
     """The message, this run's alone for a while; None where another has it."""
     now = timezone.now()
     with organization_scope([organization]):
-        rows = Delivery.objects.filter(id=delivery_id, sent_at=None, due_at__lte=now)
-        found = (
-            rows.select_related("alert__objective", "channel")
-            .select_for_update(of=("self",))
-            .first()
-        )
+        due = Delivery.objects.filter(id=delivery_id, sent_at=None, due_at__lte=now)
+        due = due.select_related("alert__objective", "channel")
+        found = due.select_for_update(of=("self",)).first()
         if found is None:
             return None
         found.attempts += 1
@@ -150,7 +146,7 @@ def _deliver(delivery: Delivery) -> None:
     alert, event, address = delivery.alert, delivery.event, address_to(delivery)
     if delivery.kind == EMAIL:
         if not mail_send(to=[address], subject=subject(alert, event), text=words(alert, event)):
-            raise NotDelivered("no mail server accepted it")
+            raise NotReached("no mail server accepted it")
         return
     if delivery.kind == SLACK:
         body = msgspec.json.encode({"text": f"*{subject(alert, event)}*\n{words(alert, event)}"})
@@ -162,14 +158,14 @@ def _deliver(delivery: Delivery) -> None:
 
 
 def address_to(delivery: Delivery) -> str:
-    """Where it goes; raises NotDelivered where the address cannot be opened."""
+    """Where it goes; raises NotReached where the address cannot be opened."""
     channel = delivery.channel
     if channel is None:
         return delivery.address
     try:
         return address_of(channel.id, channel.organization, bytes(channel.sealed))
     except BrokenSeal:
-        raise NotDelivered(RESEALED) from None
+        raise NotReached(RESEALED) from None
 
 
 def subject(alert: Alert, event: str) -> str:

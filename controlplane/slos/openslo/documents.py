@@ -13,6 +13,7 @@ from copy import deepcopy
 from math import isfinite
 from typing import Any, NamedTuple
 
+import msgspec
 import yaml
 from django.core.exceptions import ValidationError
 from django.db import transaction
@@ -22,10 +23,10 @@ from controlplane.core.audit.entries import Actor
 from controlplane.kernel.ids import public_id, uuid_of
 from controlplane.kernel.objectives.burn import MILLION, PERIODS_DAYS, Rule
 from controlplane.slos import services
-from controlplane.slos.access import changing, seeing
 from controlplane.slos.checks import Complaints, ObjectiveDraft, chosen_rules
 from controlplane.slos.models import Objective
 from controlplane.slos.openslo.shapes import SOURCE, VERSION, Query, Slo
+from controlplane.slos.services import changing, seeing
 
 YAML_CHARS_MAX = 200_000
 OURS = "sluice/"
@@ -142,14 +143,7 @@ def _query(query: Query, place: str) -> dict[str, Any]:
         project = uuid_of(query.project, "proj") if query.project else None
     except ValueError:
         raise ValidationError({f"{place}.project": "Must be the id of a project."}) from None
-    return {
-        "indicator": query.indicator,
-        "threshold": query.threshold,
-        "route": query.route,
-        "model": query.model,
-        "project": project,
-        "prompt_bucket": query.prompt_bucket,
-    }
+    return {**msgspec.structs.asdict(query), "project": project}
 
 
 def _annotated(annotations: dict[str, Any], place: str) -> dict[str, Any]:
@@ -162,14 +156,8 @@ def _annotated(annotations: dict[str, Any], place: str) -> dict[str, Any]:
 
 
 def _document(objective: Objective) -> dict[str, Any]:
-    query = {
-        "indicator": objective.indicator,
-        "threshold": objective.threshold,
-        "route": objective.route,
-        "model": objective.model,
-        "project": public_id("proj", objective.project) if objective.project else "",
-        "prompt_bucket": objective.prompt_bucket,
-    }
+    query = {name: getattr(objective, name) for name in Query.__struct_fields__}
+    query["project"] = public_id("proj", objective.project) if objective.project else ""
     part = {"metricSource": {"type": SOURCE, "spec": query}}
     name = _NOT_NAME.sub("-", objective.name.lower()).strip("-")[:_NAME_CHARS_MAX] or "objective"
     kept = {name: getattr(objective, name) for name in ANNOTATED}
@@ -185,9 +173,7 @@ def _document(objective: Objective) -> dict[str, Any]:
             "service": SOURCE,
             "indicator": {
                 "metadata": {"name": objective.indicator.replace(":", "-").replace("_", "-")},
-                "spec": {
-                    "ratioMetric": {"counter": True, "good": part, "total": deepcopy(part)},
-                },
+                "spec": {"ratioMetric": {"counter": True, "good": part, "total": deepcopy(part)}},
             },
             "timeWindow": [{"duration": f"{objective.period_days}d", "isRolling": True}],
             "budgetingMethod": "Occurrences",

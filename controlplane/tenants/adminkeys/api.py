@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.core.answers import Changed, answer_of
-from controlplane.core.api.schema import operation
+from controlplane.core.api.schema import CREATED, operation
 from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
 from controlplane.kernel.ids import AdminKeyId, public_id
@@ -18,7 +18,6 @@ from controlplane.tenants.access import require
 from controlplane.tenants.adminkeys import services as adminkeys
 from controlplane.tenants.models import AdminKey
 
-CREATED = 201
 EXAMPLE = {"label": "nightly report", "actions": ["ledger.view"], "lifetime_days": 30}
 
 
@@ -60,10 +59,6 @@ class AdminKeysView(ApiView):
 
 
 class AdminKeys(AdminKeysView):
-    """`GET | POST admin-keys`: the keys, and a new one, shown in this one answer."""
-
-    step_up_methods = frozenset({"POST"})
-
     @operation(list_of=AdminKeyJson)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """List admin keys without secrets, newest first."""
@@ -72,7 +67,7 @@ class AdminKeys(AdminKeysView):
         )
         return self.page(found, adminkey_json)
 
-    @operation(body=AdminKeyBody, answer=NewAdminKeyJson, status=CREATED, example=EXAMPLE)
+    @operation(body=AdminKeyBody, answer={CREATED: NewAdminKeyJson}, example=EXAMPLE, step_up=True)
     def post(self, request: Request, organization_id: uuid.UUID) -> Response:
         """Create an admin key, within the permissions of its creator; needs confirmation."""
         wanted = self.body(AdminKeyBody)
@@ -86,8 +81,6 @@ class AdminKeys(AdminKeysView):
 
 
 class OneAdminKey(AdminKeysView):
-    """`GET | DELETE admin-keys/<id>`: one key, and its end."""
-
     @operation(answer=AdminKeyJson)
     def get(self, request: Request, organization_id: uuid.UUID, key_id: uuid.UUID) -> Response:
         """Get an admin key without its secret."""
@@ -107,7 +100,6 @@ class OneAdminKey(AdminKeysView):
 
 
 def adminkey_json(key: AdminKey) -> AdminKeyJson:
-    """A key for programs, without what it opens."""
     return answer_of(
         AdminKeyJson,
         key,

@@ -2,9 +2,11 @@
 
 import uuid
 from datetime import datetime
+from typing import Any
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
+from django.db.models import CheckConstraint, Index, Q, UniqueConstraint
 
 from controlplane.core.models import BaseModel
 from controlplane.core.permissions import PLATFORM_ACTIONS, Action
@@ -15,6 +17,13 @@ ACTION_CHARS_MAX = 40
 NEVER_OF_A_KEY = frozenset({Action.ADMIN_KEY_MANAGE, Action.SECURITY_SET, Action.MEMBER_RECOVER})
 ONE_KEY_OF_A_FORM = "one_admin_key_of_a_form"
 KEY_ACTIONS = frozenset(Action) - PLATFORM_ACTIONS - NEVER_OF_A_KEY
+
+
+def key_state(key: Any, now: datetime) -> str:
+    """Of a key that may be revoked and may end: active, expired or revoked."""
+    if key.revoked_at is not None:
+        return "revoked"
+    return "expired" if key.expires_at is not None and key.expires_at <= now else "active"
 
 
 class AdminKey(BaseModel):
@@ -43,16 +52,11 @@ class AdminKey(BaseModel):
 
     class Meta:
         db_table = "admin_keys"
-        indexes = [models.Index(fields=["organization", "-id"], name="admin_key_newest_first")]
+        indexes = [Index(fields=["organization", "-id"], name="admin_key_newest_first")]
         constraints = [
-            models.UniqueConstraint(fields=["created_by", "form"], name=ONE_KEY_OF_A_FORM),
-            models.CheckConstraint(
-                condition=models.Q(actions__len__gte=1), name="admin_key_does_something"
-            ),
+            UniqueConstraint(fields=["created_by", "form"], name=ONE_KEY_OF_A_FORM),
+            CheckConstraint(condition=Q(actions__len__gte=1), name="admin_key_does_something"),
         ]
-
-    def __str__(self) -> str:
-        return self.redacted
 
     @property
     def actor_id(self) -> uuid.UUID | None:
@@ -63,9 +67,4 @@ class AdminKey(BaseModel):
         """How an audit row names it, also after it is revoked."""
         return f"{self.label} ({self.redacted})"
 
-    def state(self, now: datetime) -> str:
-        if self.revoked_at is not None:
-            return "revoked"
-        if self.expires_at is not None and self.expires_at <= now:
-            return "expired"
-        return "active"
+    state = key_state

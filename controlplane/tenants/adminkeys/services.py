@@ -12,17 +12,18 @@ from django.db import connection, transaction
 from django.db.models import Q
 from django.utils import timezone
 
-from controlplane.core.audit.entries import Actor, audit_record
+from controlplane.core.answers import FIRST_PAGE, Page, PageAsk, page_read
+from controlplane.core.audit.entries import Actor, Facts, audit_record
 from controlplane.core.jobs.once import once
-from controlplane.core.paging import FIRST_PAGE, Page, PageAsk, page_read
-from controlplane.core.permissions import Action
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import Action, organization_scope
 from controlplane.kernel.keys.format import ADMIN_PREFIX, digest, new_credential, parse_credential
 from controlplane.kernel.keys.format import redacted as redacted_text
-from controlplane.tenants.access import allows, require
-from controlplane.tenants.adminkeys.models import KEY_ACTIONS, LABEL_CHARS_MAX, ONE_KEY_OF_A_FORM
+from controlplane.tenants.access import allows, permitted, require
+from controlplane.tenants.adminkeys.models import KEY_ACTIONS, ONE_KEY_OF_A_FORM
+from controlplane.tenants.keys import key_expiry
 from controlplane.tenants.models import AdminKey, User
 from controlplane.tenants.room import organization_lock
+from controlplane.tenants.services import clean_name
 
 LIFETIME_DAYS_DEFAULT = 90
 LIFETIME_DAYS_MAX = 365
@@ -66,10 +67,10 @@ def adminkey_create(
         key_id=credential.key_id,
         digest=digest(credential.text, settings.KEY_PEPPER),
         redacted=redacted_text(credential),
-        label=_clean_label(draft.label),
+        label=clean_name(draft.label, field_name="label"),
         actions=actions,
         created_by=actor if isinstance(actor, User) else None,
-        expires_at=_expiry(now, draft.lifetime_days),
+        expires_at=key_expiry(draft.lifetime_days, LIFETIME_DAYS_MAX),
         form=draft.form,
     )
     with once(ONE_KEY_OF_A_FORM), organization_scope([organization_id]):
@@ -81,18 +82,9 @@ def adminkey_create(
                 {"label": f"The limit of {KEYS_MAX} keys is reached; revoke one."}
             )
         key.save(force_insert=True)
-        audit_record(
-            actor,
-            "adminkey.create",
-            subject=key,
-            organization_id=organization_id,
-            detail={
-                "key": key.redacted,
-                "label": key.label,
-                "actions": actions,
-                "lifetime_days": draft.lifetime_days,
-            },
-        )
+        facts: Facts = {"key": key.redacted, "label": key.label, "actions": actions}
+        facts["lifetime_days"] = draft.lifetime_days
+        audit_record(actor, "adminkey.create", subject=key, detail=facts)
     return CreatedAdminKey(key, credential.text)
 
 
@@ -104,11 +96,7 @@ def adminkey_revoke(*, actor: Actor, key: AdminKey) -> bool:
         if not AdminKey.objects.filter(id=key.id, revoked_at=None).update(revoked_at=now):
             return False
         audit_record(
-            actor,
-            "adminkey.revoke",
-            subject=key,
-            organization_id=key.organization_id,
-            detail={"key": key.redacted, "label": key.label},
+            actor, "adminkey.revoke", subject=key, detail={"key": key.redacted, "label": key.label}
         )
     key.revoked_at = now
     return True
@@ -117,17 +105,14 @@ def adminkey_revoke(*, actor: Actor, key: AdminKey) -> bool:
 def adminkey_list(
     *, actor: Actor, organization_id: uuid.UUID, ask: PageAsk = FIRST_PAGE
 ) -> Page[AdminKey]:
-    """An organization's keys, newest first."""
-    require(actor, Action.ADMIN_KEY_MANAGE, organization_id)
-    with organization_scope([organization_id]):
+    with permitted(actor, Action.ADMIN_KEY_MANAGE, organization_id):
         rows = AdminKey.objects.filter(organization_id=organization_id)
         return page_read(rows.select_related("created_by"), ask)
 
 
 def adminkey_get(*, actor: Actor, organization_id: uuid.UUID, key_id: uuid.UUID) -> AdminKey:
     """One key by its row id; raises DoesNotExist for those of strangers."""
-    require(actor, Action.ADMIN_KEY_MANAGE, organization_id)
-    with organization_scope([organization_id]):
+    with permitted(actor, Action.ADMIN_KEY_MANAGE, organization_id):
         rows = AdminKey.objects.select_related("created_by")
         return rows.get(id=key_id, organization_id=organization_id)
 
@@ -169,19 +154,3 @@ def _clean_actions(actor: Actor, organization_id: uuid.UUID, names: Iterable[str
         if not allows(actor, Action(name), organization_id):
             raise PermissionDenied(name)
     return wanted
-
-
-def _clean_label(text: str) -> str:
-    label = text.strip()
-    if not 1 <= len(label) <= LABEL_CHARS_MAX or not label.isprintable():
-        message = f"Must have 1 to {LABEL_CHARS_MAX} characters, all printable."
-        raise ValidationError({"label": message})
-    return label
-
-
-def _expiry(now: datetime, lifetime_days: int | None) -> datetime | None:
-    if lifetime_days is None:
-        return None
-    if not 1 <= lifetime_days <= LIFETIME_DAYS_MAX:
-        raise ValidationError({"lifetime_days": f"Must be 1 to {LIFETIME_DAYS_MAX}."})
-    return now + timedelta(days=lifetime_days)

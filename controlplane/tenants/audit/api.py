@@ -71,8 +71,6 @@ class AuditView(ApiView):
 
 
 class InstallationAudit(AuditView):
-    """`GET audit`: rows that are no organization's, for staff."""
-
     @operation(list_of=AuditJson, params=SEARCH)
     def get(self, request: Request) -> Response:
         """List changes to the installation, newest first."""
@@ -80,8 +78,6 @@ class InstallationAudit(AuditView):
 
 
 class OrganizationAudit(AuditView):
-    """`GET organizations/<id>/audit`."""
-
     @operation(list_of=AuditJson, params=SEARCH)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """List changes in an organization, newest first."""
@@ -89,8 +85,6 @@ class OrganizationAudit(AuditView):
 
 
 class AuditHead(ApiView):
-    """`GET audit/head`: what `manage.py verify_audit --contains` takes."""
-
     @operation(answer=HeadJson)
     def get(self, request: Request) -> Response:
         """Get the latest link of the audit chain. Staff only."""

@@ -4,17 +4,17 @@
 """
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 
+from controlplane.core.answers import FIRST_PAGE, LIMIT_MAX, Page, PageAsk, page_read
 from controlplane.core.audit.entries import Actor
 from controlplane.core.models import AuditEntry
-from controlplane.core.paging import FIRST_PAGE, LIMIT_MAX, Page, PageAsk, page_read
-from controlplane.core.permissions import Action
+from controlplane.core.permissions import Action, organization_scope
 from controlplane.kernel.ids import uuid_of
 from controlplane.telemetry.reading import bounded_read
 from controlplane.tenants.access import require
@@ -66,6 +66,23 @@ def audit_search(
     _require(actor, organization_id)
     with bounded_read([organization_id or INSTALLATION], SEARCH_MS_MAX):
         return page_read(_matching(wanted), ask)
+
+
+def audit_page(
+    *,
+    actor: Actor,
+    organization_id: uuid.UUID,
+    ask: PageAsk,
+    actions: Sequence[str] = (),
+    times: Mapping[str, datetime],
+) -> Page[AuditEntry]:
+    """What was changed, newest first; `times` are conditions on `created_at`, such as `gte`."""
+    _require(actor, organization_id)
+    wanted = {"action__in": actions} if actions else {}
+    moments = {f"created_at__{sign}": moment for sign, moment in times.items()}
+    with organization_scope([organization_id]):
+        rows = AuditEntry.objects.filter(organization_id=organization_id, **wanted, **moments)
+        return page_read(rows, ask)
 
 
 def audit_pages(

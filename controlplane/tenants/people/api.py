@@ -11,30 +11,19 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.core.answers import Changed, answer_of
-from controlplane.core.api.schema import Whole, operation
+from controlplane.core.api.schema import CREATED, Whole, operation
 from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action, Role
 from controlplane.kernel.ids import InvitationId, UserId, public_id
 from controlplane.tenants.access import require
 from controlplane.tenants.models import Invitation
-from controlplane.tenants.people.invitations import (
-    invitation_create,
-    invitation_get,
-    invitation_list,
-    invitation_withdraw,
-)
-from controlplane.tenants.people.selectors import (
-    Member,
-    member_get,
-    member_list,
-    organization_of,
-)
+from controlplane.tenants.people import services
+from controlplane.tenants.people.selectors import Member, member_get, member_list, organization_of
 from controlplane.tenants.people.services import membership_end, membership_set
 from controlplane.tenants.sign_in.accounts import SETUP_PATH
+from controlplane.tenants.sign_in.factors import second_factor_require
 from controlplane.tenants.sign_in.recovery import member_for_link, member_link_create
-from controlplane.tenants.sign_in.security import second_factor_require
 
-CREATED = 201
 INVITATION_PATH = "/invitation/"
 
 
@@ -108,8 +97,6 @@ class PasswordLinkJson(TypedDict):
 
 
 class Members(ApiView):
-    """`GET members`."""
-
     @operation(list_of=Whole(MemberJson))
     def get(self, request: Request, organization_id: UUID) -> Response:
         """List members, for those who manage them."""
@@ -118,11 +105,7 @@ class Members(ApiView):
 
 
 class OneMember(ApiView):
-    """`PUT | DELETE members/<user id>`: another role, and the end of a membership."""
-
-    step_up_methods = frozenset({"PUT", "DELETE"})
-
-    @operation(body=RoleBody, answer=MemberJson)
+    @operation(body=RoleBody, answer=MemberJson, step_up=True)
     def put(self, request: Request, organization_id: UUID, user_id: UUID) -> Response:
         """Set the role of a member, within the caller's own permissions."""
         actor = self.actor()
@@ -132,7 +115,7 @@ class OneMember(ApiView):
         rows = member_list(actor=actor, organization_id=organization_id)
         return Response(member_json(next(r for r in rows if r.membership.user_id == user_id)))
 
-    @operation(answer=EndedJson)
+    @operation(answer=EndedJson, step_up=True)
     def delete(self, request: Request, organization_id: UUID, user_id: UUID) -> Response:
         """Remove a member; returns the keys that they created, which stay active."""
         actor = self.actor()
@@ -143,11 +126,7 @@ class OneMember(ApiView):
 
 
 class PasswordLink(ApiView):
-    """`POST members/<user id>/password-link`: a way back in for who has lost their password."""
-
-    step_up_methods = frozenset({"POST"})
-
-    @operation(answer=PasswordLinkJson, status=CREATED)
+    @operation(answer={CREATED: PasswordLinkJson}, step_up=True)
     def post(self, request: Request, organization_id: UUID, user_id: UUID) -> Response:
         """Create a one-time password link, valid for a day; returned only once."""
         actor = self.actor()
@@ -158,16 +137,12 @@ class PasswordLink(ApiView):
 
 
 class Security(ApiView):
-    """`GET | PUT security`: what is required of members; set by owners."""
-
-    step_up_methods = frozenset({"PUT"})
-
     @operation(answer=SecurityJson)
     def get(self, request: Request, organization_id: UUID) -> Response:
         """Get the security settings of an organization."""
         return self._answer(organization_id)
 
-    @operation(body=SecurityBody, answer=SecurityJson)
+    @operation(body=SecurityBody, answer=SecurityJson, step_up=True)
     def put(self, request: Request, organization_id: UUID) -> Response:
         """Set whether members need a second factor."""
         require(self.actor(), Action.SECURITY_SET, organization_id)
@@ -188,43 +163,34 @@ class Security(ApiView):
 
 
 class Invitations(ApiView):
-    """`GET | POST invitations`."""
-
-    step_up_methods = frozenset({"POST"})
-
     @operation(list_of=Whole(InvitationJson))
     def get(self, request: Request, organization_id: UUID) -> Response:
         """List invitations without their links."""
-        rows = invitation_list(actor=self.actor(), organization_id=organization_id)
+        rows = services.invitation_list(actor=self.actor(), organization_id=organization_id)
         return self.listed(rows, invitation_json)
 
-    @operation(body=InvitationBody, answer=NewInvitationJson, status=CREATED)
+    @operation(body=InvitationBody, answer={CREATED: NewInvitationJson}, step_up=True)
     def post(self, request: Request, organization_id: UUID) -> Response:
         """Invite a person; the link works once, for seven days, and replaces earlier ones."""
         actor = self.actor()
         organization = organization_of(actor=actor, organization_id=organization_id)
         wanted = self.body(InvitationBody)
-        made, token = invitation_create(
-            actor=actor,
-            organization=organization,
-            email=wanted.email,
-            role=read_role(wanted.role),
+        made, token = services.invitation_create(
+            actor=actor, organization=organization, email=wanted.email, role=read_role(wanted.role)
         )
         body = {**invitation_json(made), "path": f"{INVITATION_PATH}{token}"}
         return Response(body, status=CREATED, headers={"Cache-Control": "no-store"})
 
 
 class OneInvitation(ApiView):
-    """`DELETE invitations/<id>`."""
-
     @operation(answer=Changed)
     def delete(self, request: Request, organization_id: UUID, invitation_id: UUID) -> Response:
         """Withdraw an invitation; its link stops working."""
         actor = self.actor()
-        found = invitation_get(
+        found = services.invitation_get(
             actor=actor, organization_id=organization_id, invitation_id=invitation_id
         )
-        changed = invitation_withdraw(actor=actor, invitation=found)
+        changed = services.invitation_withdraw(actor=actor, invitation=found)
         return Response({"id": public_id("invite", found.id), "changed": changed})
 
 
@@ -248,7 +214,6 @@ def member_json(row: Member) -> MemberJson:
 
 
 def invitation_json(row: Invitation) -> InvitationJson:
-    """An invitation for programs, without its link."""
     return answer_of(
         InvitationJson,
         row,

@@ -6,6 +6,7 @@
 from datetime import datetime
 
 from django.db import models
+from django.db.models import CheckConstraint, Q, UniqueConstraint
 
 from controlplane.core.models import BaseModel
 from controlplane.core.permissions import Role
@@ -22,6 +23,10 @@ SUBJECT_CHARS_MAX = 255
 class FactorKind(models.TextChoices):
     TOTP = "totp", "Authenticator app"
     PASSKEY = "passkey", "Passkey or security key"
+
+
+# An invitation that nobody has used or withdrawn.
+UNUSED = Q(accepted_at=None, withdrawn_at=None)
 
 
 class Invitation(BaseModel):
@@ -43,19 +48,15 @@ class Invitation(BaseModel):
     class Meta:
         db_table = "invitations"
         constraints = [
-            models.UniqueConstraint(
+            UniqueConstraint(
                 fields=["organization", "email"],
-                condition=models.Q(accepted_at=None, withdrawn_at=None),
+                condition=UNUSED,
                 name="one_open_invitation_of_an_address",
             ),
-            models.CheckConstraint(
-                condition=models.Q(role__in=[role.value for role in Role]),
-                name="invitation_role_known",
+            CheckConstraint(
+                condition=Q(role__in=[role.value for role in Role]), name="invitation_role_known"
             ),
         ]
-
-    def __str__(self) -> str:
-        return f"{self.email} as {self.role}"
 
     def state(self, now: datetime) -> str:
         """One of open, accepted, withdrawn, expired."""
@@ -80,9 +81,6 @@ class UserSession(BaseModel):
     class Meta:
         db_table = "user_sessions"
 
-    def __str__(self) -> str:
-        return f"session of {self.user_id}"
-
 
 class SecondFactor(BaseModel):
     """An authenticator app or a passkey of a user.
@@ -104,16 +102,13 @@ class SecondFactor(BaseModel):
     class Meta:
         db_table = "second_factors"
         constraints = [
-            models.UniqueConstraint(
-                fields=["user"], condition=models.Q(kind="totp"), name="one_authenticator_app"
+            UniqueConstraint(
+                fields=["user"], condition=Q(kind="totp"), name="one_authenticator_app"
             ),
-            models.CheckConstraint(
-                condition=models.Q(kind__in=FactorKind.values), name="second_factor_kind_known"
+            CheckConstraint(
+                condition=Q(kind__in=FactorKind.values), name="second_factor_kind_known"
             ),
         ]
-
-    def __str__(self) -> str:
-        return f"{self.kind} of {self.user_id}"
 
 
 class RecoveryCode(BaseModel):
@@ -127,12 +122,7 @@ class RecoveryCode(BaseModel):
 
     class Meta:
         db_table = "recovery_codes"
-        constraints = [
-            models.UniqueConstraint(fields=["user", "digest"], name="recovery_code_once")
-        ]
-
-    def __str__(self) -> str:
-        return f"recovery code of {self.user_id}"
+        constraints = [UniqueConstraint(fields=["user", "digest"], name="recovery_code_once")]
 
 
 class OutsideIdentity(BaseModel):
@@ -147,8 +137,5 @@ class OutsideIdentity(BaseModel):
     class Meta:
         db_table = "outside_identities"
         constraints = [
-            models.UniqueConstraint(fields=["issuer", "subject"], name="one_user_of_an_identity")
+            UniqueConstraint(fields=["issuer", "subject"], name="one_user_of_an_identity")
         ]
-
-    def __str__(self) -> str:
-        return f"{self.user_id} at {self.issuer}"

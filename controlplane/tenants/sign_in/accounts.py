@@ -34,7 +34,6 @@ def user_find(*, email: str) -> User | None:
 
 
 def user_create(*, actor: Actor, email: str, is_staff: bool = False) -> User:
-    """An account without a usable password."""
     require(actor, Action.USER_CREATE)
     email = email_clean(email)
     with transaction.atomic():
@@ -44,11 +43,7 @@ def user_create(*, actor: Actor, email: str, is_staff: bool = False) -> User:
         made.set_unusable_password()
         made.save(force_insert=True)
         audit_record(
-            actor,
-            "user.create",
-            subject=made,
-            organization_id=None,
-            detail={"email": email, "is_staff": is_staff},
+            actor, "user.create", subject=made, detail={"email": email, "is_staff": is_staff}
         )
     return made
 
@@ -66,7 +61,7 @@ def account_of_invitation(*, email: str, password: str | None) -> User:
     made = User(email=email)
     made.set_password(password)
     made.save(force_insert=True)
-    audit_record(made, "user.create", subject=made, organization_id=None, detail={"email": email})
+    audit_record(made, "user.create", subject=made, detail={"email": email})
     return made
 
 
@@ -182,13 +177,7 @@ def _password_save(user: User, *, keep: str | None) -> None:
     user.save(update_fields=["password"])
     SetupLink.objects.filter(user=user, used_at=None).update(used_at=timezone.now())
     ended = sessions_end(actor=user, user=user, keep=keep)
-    audit_record(
-        user,
-        "user.set_password",
-        subject=user,
-        organization_id=None,
-        detail={"sessions_ended": ended},
-    )
+    audit_record(user, "user.set_password", subject=user, detail={"sessions_ended": ended})
 
 
 def token_digest(token: str) -> bytes:

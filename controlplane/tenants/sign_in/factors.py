@@ -1,10 +1,12 @@
-"""Services of second factors: authenticator apps, passkeys, and codes for when those are lost.
+"""Services of second factors: authenticator apps, passkeys, and codes for when those are lost; and
+of what an organization requires of its members.
 
 The checks themselves are pyotp's and fido2's. A code works once: an app's by the 30 s step it
 belongs to, a recovery code by its row.
 """
 
 import secrets
+import uuid
 from contextlib import suppress
 from hashlib import sha256
 from typing import Any
@@ -16,13 +18,20 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
-from controlplane.core.audit.entries import Actor, audit_record
-from controlplane.core.permissions import Action
+from controlplane.core.audit.entries import Actor, Facts, audit_record
+from controlplane.core.permissions import Action, organization_scope
 from controlplane.core.seal import sealed, unsealed
 from controlplane.kernel.clock import wall_s
-from controlplane.tenants.access import require
-from controlplane.tenants.models import FactorKind, RecoveryCode, SecondFactor, User
-from controlplane.tenants.people.models import LABEL_CHARS_MAX
+from controlplane.tenants.access import LACKS_FACTOR, require
+from controlplane.tenants.models import (
+    FactorKind,
+    Membership,
+    Organization,
+    RecoveryCode,
+    SecondFactor,
+    User,
+)
+from controlplane.tenants.services import clean_name
 
 FACTORS_MAX = 10
 STEP_S = 30
@@ -94,9 +103,7 @@ def passkey_add(*, user: User, label: str, credential_id: bytes, material: bytes
 
     Raises ValidationError (`label`, `passkey`).
     """
-    label = label.strip()
-    if not 1 <= len(label) <= LABEL_CHARS_MAX or not label.isprintable():
-        raise ValidationError({"label": f"Must have 1 to {LABEL_CHARS_MAX} printable characters."})
+    label = clean_name(label, field_name="label")
     with transaction.atomic():
         _lock(user)
         if SecondFactor.objects.filter(credential_id=credential_id).exists():
@@ -144,13 +151,8 @@ def factors_reset(*, actor: Actor, user: User) -> int:
         _lock(user)
         count, _ = SecondFactor.objects.filter(user=user).delete()
         RecoveryCode.objects.filter(user=user).delete()
-        audit_record(
-            actor,
-            "second_factor.reset",
-            subject=user,
-            organization_id=None,
-            detail={"user": user.email, "factors": count},
-        )
+        facts: Facts = {"user": user.email, "factors": count}
+        audit_record(actor, "second_factor.reset", subject=user, detail=facts)
     return count
 
 
@@ -162,7 +164,7 @@ def recovery_codes_make(*, user: User) -> list[str]:
         RecoveryCode.objects.bulk_create(
             RecoveryCode(user=user, digest=_digest(code)) for code in codes
         )
-        audit_record(user, "recovery_codes.make", subject=user, organization_id=None)
+        audit_record(user, "recovery_codes.make", subject=user)
     return ["-".join(code[at : at + 5] for at in range(0, len(code), 5)) for code in codes]
 
 
@@ -194,7 +196,7 @@ def _recovery_code_use(user: User, code: str) -> bool:
         rows = RecoveryCode.objects.filter(user=user, digest=_digest(code), used_at=None)
         used = bool(rows.update(used_at=now))
         if used:
-            audit_record(user, "recovery_code.use", subject=user, organization_id=None)
+            audit_record(user, "recovery_code.use", subject=user)
     return used
 
 
@@ -217,8 +219,8 @@ def _add(factor: SecondFactor) -> list[str]:
 
 
 def _audit(user: User, action: str, factor: SecondFactor) -> None:
-    detail = {"kind": factor.kind, "label": factor.label}
-    audit_record(user, action, subject=factor, organization_id=None, detail=dict(detail))
+    facts: Facts = {"kind": factor.kind, "label": factor.label}
+    audit_record(user, action, subject=factor, detail=facts)
 
 
 def _lock(user: User) -> None:
@@ -232,3 +234,36 @@ def _place(factor: SecondFactor) -> bytes:
 def _digest(code: str) -> bytes:
     # 80 random bits need no slow hash.
     return sha256(code.encode()).digest()
+
+
+def second_factor_require(*, actor: Actor, organization_id: uuid.UUID, required: bool) -> bool:
+    """Ask for a second factor of every member, or no longer; False where it was so before.
+
+    For owners. Members without one keep their account page alone, and their Playground tokens end.
+    Raises ValidationError on `second_factor_required` for an owner who has none.
+    """
+    require(actor, Action.SECURITY_SET, organization_id)
+    if required and isinstance(actor, User) and not has_factors(user=actor):
+        told = "Add a second factor to your own account first."
+        raise ValidationError({"second_factor_required": told})
+    with organization_scope([organization_id]):
+        rows = Organization.objects.filter(id=organization_id)
+        # The condition decides a race; losing it is an ordinary answer.
+        if not rows.exclude(second_factor_required=required).update(
+            second_factor_required=required
+        ):
+            return False
+        lacking = Membership.objects.filter(LACKS_FACTOR, organization_id=organization_id)
+        users = list(lacking.values_list("user_id", flat=True))
+        User.objects.filter(id__in=users).update(tokens_from=timezone.now())
+        audit_record(
+            actor,
+            "organization.second_factor",
+            subject=rows.get(),
+            detail={"members_without": len(users)},
+            changed=(
+                {"second_factor_required": not required},
+                {"second_factor_required": required},
+            ),
+        )
+    return True

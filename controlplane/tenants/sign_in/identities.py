@@ -9,13 +9,12 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import transaction
 
-from controlplane.core.audit.entries import audit_record
+from controlplane.core.audit.entries import Facts, audit_record
 from controlplane.core.mail import is_email
-from controlplane.core.permissions import Role
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import Role, organization_scope
 from controlplane.kernel.ids import uuid_of
 from controlplane.tenants.models import Membership, OutsideIdentity, User
-from controlplane.tenants.people.invitations import BadInvitation, invitation_accept, invitation_of
+from controlplane.tenants.people.services import BadInvitation, invitation_accept, invitation_of
 from controlplane.tenants.room import member_room
 from controlplane.tenants.selectors import organization_list
 from controlplane.tenants.sign_in.accounts import account_of_invitation, user_find
@@ -45,13 +44,7 @@ def identity_user(*, issuer: str, subject: str, email: str, token: str = "") -> 
         if user.outside_identities.filter(issuer=issuer).exists():
             raise NotInvited
         made = OutsideIdentity.objects.create(user=user, issuer=issuer, subject=subject)
-        audit_record(
-            user,
-            "identity.link",
-            subject=made,
-            organization_id=None,
-            detail={"issuer": issuer, "email": email},
-        )
+        audit_record(user, "identity.link", subject=made, detail={"issuer": issuer, "email": email})
     return user
 
 
@@ -91,11 +84,6 @@ def _of_domain(email: str) -> User:
         made = Membership.objects.create(
             organization_id=organization_id, user=user, role=Role(settings.OIDC_ROLE).value
         )
-        audit_record(
-            user,
-            "membership.set",
-            subject=made,
-            organization_id=organization_id,
-            detail={"user": user.email, "role": made.role, "before": None},
-        )
+        facts: Facts = {"user": user.email, "role": made.role, "before": None}
+        audit_record(user, "membership.set", subject=made, detail=facts)
     return user

@@ -16,18 +16,12 @@ from django.utils import timezone
 from controlplane.core.audit.entries import Actor, Operator
 from controlplane.core.audit.origin import Origin, coming_from, origin_now
 from controlplane.core.mail import mail_send
-from controlplane.core.permissions import GRANTABLE, Action, Role
-from controlplane.core.scope import organization_scope, person_scope
+from controlplane.core.permissions import GRANTABLE, Action, Role, organization_scope, person_scope
 from controlplane.tenants.access import allows, require, role_of
 from controlplane.tenants.models import Membership, SetupLink, User
 from controlplane.tenants.people.selectors import member_get
 from controlplane.tenants.people.services import require_grantable
-from controlplane.tenants.sign_in.accounts import (
-    SETUP_LIFETIME,
-    setup_link_make,
-    setup_link_tell,
-    user_find,
-)
+from controlplane.tenants.sign_in import accounts
 
 MAILED_LIFETIME = timedelta(minutes=30)
 # Links of one account: more would be a way to fill someone's mailbox.
@@ -70,7 +64,7 @@ def _mail_and_release(email: str, place: str, origin: Origin) -> None:
 
 def password_link_mail(*, email: str, place: str) -> bool:
     """Make the link and send it; False where there is no one to send it to."""
-    user = user_find(email=email)
+    user = accounts.user_find(email=email)
     # Who comes by a provider alone is let in by the provider alone.
     if user is None or not user.is_active or not user.has_usable_password():
         return False
@@ -80,7 +74,9 @@ def password_link_mail(*, email: str, place: str) -> bool:
         since = timezone.now() - LINKS_WINDOW
         if SetupLink.objects.filter(user=user, created_at__gte=since).count() >= LINKS_MAX:
             return False
-        token = setup_link_make(actor=AnonymousCaller(), user=user, lifetime=MAILED_LIFETIME)
+        token = accounts.setup_link_make(
+            actor=AnonymousCaller(), user=user, lifetime=MAILED_LIFETIME
+        )
     text = (
         f"A password reset was requested for {user.email} on Sluice.\n\n{place}{token}\n\n"
         "The link works once and expires in 30 minutes. If you did not request it, ignore this "
@@ -118,14 +114,14 @@ def member_link_create(*, actor: Actor, membership: Membership) -> str:
             _require_all_of(actor, user)
         now = timezone.now()
         SetupLink.objects.filter(user=user, used_at=None).update(used_at=now)
-        token = setup_link_make(
+        token = accounts.setup_link_make(
             actor=actor,
             user=user,
-            lifetime=SETUP_LIFETIME,
+            lifetime=accounts.SETUP_LIFETIME,
             organization_id=organization_id,
             by_member=by_member,
         )
-    setup_link_tell(actor=actor, user=user)
+    accounts.setup_link_tell(actor=actor, user=user)
     return token
 
 

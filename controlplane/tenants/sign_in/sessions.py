@@ -80,10 +80,6 @@ def _end(actor: Actor, user: User, row: UserSession | None) -> bool:
         if deleted:
             Session.objects.filter(session_key=row.session_key).delete()
             audit_record(
-                actor,
-                "session.end",
-                subject=row,
-                organization_id=None,
-                detail={"user": user.email, "device": row.device},
+                actor, "session.end", subject=row, detail={"user": user.email, "device": row.device}
             )
     return bool(deleted)

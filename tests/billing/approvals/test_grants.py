@@ -26,9 +26,9 @@ from controlplane.billing.payments.services import payment_record
 from controlplane.billing.reversals.credit_notes import credit_note_issue
 from controlplane.billing.reversals.requests import request_reverse
 from controlplane.core.audit.entries import OPERATOR
-from controlplane.core.errors.conflict import Conflict
+from controlplane.core.errors.body import Conflict
 from controlplane.core.models import uuid7
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import organization_scope
 from controlplane.kernel.ids import uuid_of
 from tests.support.documents import booked, make_invoice
 from tests.support.money import rows

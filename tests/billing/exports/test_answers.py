@@ -10,7 +10,7 @@ from django.conf import settings
 from django.http import Http404, StreamingHttpResponse
 from django.test import AsyncRequestFactory, RequestFactory
 
-from controlplane.billing.exports.answers import file_answer
+from controlplane.billing.exports.api import file_answer
 from controlplane.billing.exports.files import CHUNK_BYTES, open_export
 from controlplane.billing.exports.models import Export, ExportGrain, ExportKind, ExportState
 from tests.support.month import END, START

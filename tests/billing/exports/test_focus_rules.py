@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 
 from controlplane.billing.cells import NUMBER, Cell
-from controlplane.billing.exports.pages.focus_columns import COLUMNS
+from controlplane.billing.exports.pages.focus import COLUMNS
 from controlplane.kernel.ids import public_id
 from tests.support.exports import Rows, month_spec, rows_of, streamed
 from tests.support.month import KEY_NAME, PROJECT_NAME, Month, seal_month, seed_month

@@ -21,7 +21,7 @@ from controlplane.billing.exports.selectors import export_get, export_page, expo
 from controlplane.billing.exports.services import DueExport, export_create
 from controlplane.billing.exports.spec import spec_of
 from controlplane.billing.exports.writer import export_write
-from controlplane.core.paging import FIRST_PAGE
+from controlplane.core.answers import FIRST_PAGE
 from tests.support.exports import asked_for, export_row, made_by_job, month_spec, streamed
 from tests.support.money import rows
 from tests.support.month import Month, seal_month, seed_month

@@ -7,14 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from django.db import connections
 
-from controlplane.billing.documents.csv import invoice_csv
 from controlplane.billing.documents.models import Invoice
 from controlplane.billing.documents.pdf import invoice_pdf
-from controlplane.billing.documents.selectors import invoice_get
+from controlplane.billing.documents.profiles import invoice_get
 from controlplane.billing.documents.services import document_digest
-from controlplane.billing.invoices.drafts import invoice_draft
+from controlplane.billing.documents.text import invoice_csv
 from controlplane.billing.invoices.selectors import invoice_found
-from controlplane.billing.invoices.services import invoice_issue
+from controlplane.billing.invoices.services import invoice_draft, invoice_issue
 from controlplane.billing.months.periods import Period
 from controlplane.billing.payments.selectors import credit_cents
 from controlplane.billing.payments.services import payment_record

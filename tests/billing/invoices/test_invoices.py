@@ -11,16 +11,14 @@ from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, Validat
 from django.db import connections
 
 from controlplane.billing.approvals.models import GrantKind
-from controlplane.billing.documents.csv import invoice_csv
 from controlplane.billing.documents.lines import LineKind, lines_read
 from controlplane.billing.documents.models import DocumentKind, Invoice
 from controlplane.billing.documents.pdf import invoice_pdf
-from controlplane.billing.documents.profiles import ProfileDraft, billing_profile_set
-from controlplane.billing.documents.selectors import invoice_get
+from controlplane.billing.documents.profiles import ProfileDraft, billing_profile_set, invoice_get
 from controlplane.billing.documents.services import document_digest
-from controlplane.billing.invoices.drafts import invoice_draft
+from controlplane.billing.documents.text import invoice_csv
 from controlplane.billing.invoices.selectors import invoice_found, invoice_list
-from controlplane.billing.invoices.services import invoice_issue
+from controlplane.billing.invoices.services import invoice_draft, invoice_issue
 from controlplane.billing.ledger import accounts
 from controlplane.billing.months.periods import Period, period_of
 from controlplane.billing.payments.dunning import Stage, Standing, worst
@@ -29,7 +27,7 @@ from controlplane.billing.payments.services import payment_record
 from controlplane.billing.reversals.credit_notes import credit_note_issue
 from controlplane.billing.wallets.services import Gift, wallet_grant
 from controlplane.core.audit.entries import OPERATOR
-from controlplane.core.errors.conflict import Conflict
+from controlplane.core.errors.body import Conflict
 from controlplane.core.models import uuid7
 from controlplane.tenants.services import organization_create
 from tests.support.documents import booked

@@ -12,7 +12,7 @@ from controlplane.billing.budgets.services import budget_set
 from controlplane.billing.ledger.models import OpenHold, Transfer
 from controlplane.billing.ledger.selectors import transfers_of
 from controlplane.bridge.money.ledger import PostgresLedger
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import organization_scope
 from tests.support.money import (
     ALICE_KEY,
     CHARLIE_KEY,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
+import psycopg
 import pytest
 
 from controlplane.billing.ledger.hours import Dimension, HourSum, hours, sealed_through
 from controlplane.billing.ledger.services import seal_ledger
-from tests.support.money import rows
+from tests.support.money import ORG_A, rows, superuser_dsn
 from tests.support.month import END, MICROSECOND, START, Line, Month, seal_month, seed_month
 from tests.support.people import make_cast
 
@@ -105,3 +106,39 @@ def test_what_is_not_sealed_is_not_told_yet(database: str) -> None:
 def test_only_whole_hours_can_be_asked_for(database: str, start: datetime) -> None:
     with pytest.raises(ValueError, match="whole hour"):
         list(hours(organizations=[], start=start, end=END, by=()))
+
+
+_MANY = """
+    INSERT INTO transfers (request, slot, kind, debit, credit, amount, organization, project, key,
+                           model, price_version, input_pico, cached_pico, output_pico, uncached,
+                           budgets, others)
+    SELECT overlay(request_floor(now())::text PLACING lpad(n::text, 12, '0') FROM 25)::uuid,
+           slot, CASE slot WHEN 0 THEN 'hold' ELSE 'settle' END, 'receivable:' || %(org)s,
+           'revenue:m', 2, %(org)s::uuid, %(org)s::uuid, %(org)s::uuid, 'm', 1, 2000, 0, 0, 1, '{}',
+           CASE slot WHEN 0 THEN jsonb_build_object('', jsonb_build_object(
+               'user', 'user ' || n, 'labels', '{}'::jsonb)) END
+    FROM generate_series(%(first)s::int, %(last)s::int) AS n, (VALUES (0), (1)) AS s(slot)
+"""
+
+
+def test_end_users_beyond_the_bound_are_summed_in_one_row(database: str) -> None:
+    bound, beyond = 10_000, 5
+
+    def book(first: int, last: int) -> None:
+        values = {"org": ORG_A, "first": first, "last": last}
+        with psycopg.connect(superuser_dsn(), autocommit=True) as connection:
+            connection.execute(_MANY.encode(), values)
+        while seal_ledger(datetime.now(UTC)):
+            pass
+
+    book(1, 10)
+    book(11, bound + beyond)
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    end = today + 24 * HOUR
+    by: tuple[Dimension, ...] = ("end_user",)
+    sums = hours(organizations=[ORG_A], start=today, end=end, by=by)
+    found = {one.end_user: one.nano for one in sums}
+    assert len(found) == bound + 1
+    assert found["(other)"] == 2 * beyond
+    assert found["user 7"] == 2
+    assert sum(found.values()) == 2 * (bound + beyond)

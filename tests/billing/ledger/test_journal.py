@@ -20,8 +20,8 @@ from controlplane.billing.ledger.journal import journal_book
 from controlplane.billing.ledger.models import EntryKind, JournalEntry
 from controlplane.bridge.money.ledger import PostgresLedger
 from controlplane.core.audit.entries import OPERATOR
-from controlplane.core.errors.conflict import Conflict
-from controlplane.core.scope import organization_scope
+from controlplane.core.errors.body import Conflict
+from controlplane.core.permissions import organization_scope
 from controlplane.gateway.ports import BudgetExceeded, Hold
 from tests.support.money import (
     ALICE_KEY,

@@ -11,13 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.billing.ledger.accounts import PAYABLE_GPU, PLATFORM
-from controlplane.billing.ledger.costs import GRACE, costs_book
+from controlplane.billing.ledger.journal import GRACE, costs_book
 from controlplane.billing.ledger.tasks import book_costs
-from controlplane.billing.margin.charges import divided, split
-from controlplane.billing.margin.selectors import OUTPUT_WEIGHT, Margin, margin_read
+from controlplane.billing.margin.selectors import OUTPUT_WEIGHT, Margin, divided, margin_read, split
 from controlplane.catalog.models import Model
 from controlplane.catalog.pools import PoolDraft, pool_set
-from controlplane.catalog.purchases import PurchaseDraft, purchase_set
+from controlplane.catalog.services import PurchaseDraft, purchase_set
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.kernel.histogram import Histogram
 from controlplane.kernel.ids import public_id

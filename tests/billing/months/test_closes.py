@@ -14,11 +14,11 @@ from django.core.management import call_command
 
 from controlplane.billing.ledger import accounts, reconcile
 from controlplane.billing.ledger.reconcile import reconcile_requests
-from controlplane.billing.months import closes, jobs
-from controlplane.billing.months.closes import period_close_now
-from controlplane.billing.months.jobs import (
+from controlplane.billing.months import closes
+from controlplane.billing.months.closes import (
     DueClose,
     period_close_ask,
+    period_close_now,
     period_close_run,
     period_closes_due,
 )
@@ -196,7 +196,7 @@ def test_a_large_month_is_closed_by_a_worker_which_tells_how_far_it_is(
     month: Month, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     close_september(month.cast)
-    monkeypatch.setattr(jobs, "CLOSE_AT_ONCE_REQUESTS", 100)
+    monkeypatch.setattr(closes, "CLOSE_AT_ONCE_REQUESTS", 100)
     monkeypatch.setattr(closes, "_LINES", closes._LINES.replace("LIMIT 5000", "LIMIT 5"))
     monkeypatch.setattr(closes, "PAGE_ROWS", 5)
     cast, handed = month.cast, list[DueClose]()
@@ -215,11 +215,11 @@ def test_a_large_month_is_closed_by_a_worker_which_tells_how_far_it_is(
             raise KeyboardInterrupt
         return save(row, **values)
 
-    save = jobs._save
-    monkeypatch.setattr(jobs, "_save", cut_off)
+    save = closes._save
+    monkeypatch.setattr(closes, "_save", cut_off)
     with pytest.raises(KeyboardInterrupt):
         period_close_run(handed[0])
-    monkeypatch.setattr(jobs, "_save", save)
+    monkeypatch.setattr(closes, "_save", save)
     assert START <= reached[0] < reached[1] < END
     told = 'read up to <time datetime="2025-10-01'
     assert told in signed_in(cast.alice).get("/ledger/months").content.decode()
@@ -238,7 +238,7 @@ def test_a_claim_is_kept_while_comparing_and_one_given_up_is_over(
     month: Month, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     close_september(month.cast)
-    monkeypatch.setattr(jobs, "CLOSE_AT_ONCE_REQUESTS", 100)
+    monkeypatch.setattr(closes, "CLOSE_AT_ONCE_REQUESTS", 100)
     ask(month.cast, month.cast.alice)
     (due,) = period_closes_due()
     claimed: list[datetime] = []
@@ -261,7 +261,7 @@ def test_what_a_worker_finds_wrong_is_told_and_may_be_asked_again(
     month: Month, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     close_september(month.cast)
-    monkeypatch.setattr(jobs, "CLOSE_AT_ONCE_REQUESTS", 100)
+    monkeypatch.setattr(closes, "CLOSE_AT_ONCE_REQUESTS", 100)
     add_record(month, _unbooked(month, charged(month)))
     client, path = signed_in(month.cast.alice), f"periods/{PERIOD}/close"
     base = f"/api/billing/organizations/{month.cast.acme.id}/"

@@ -24,9 +24,9 @@ from controlplane.billing.reversals.credit_notes import credit_note_issue
 from controlplane.billing.reversals.remaining import credit_left
 from controlplane.billing.reversals.requests import request_reverse
 from controlplane.billing.verification.books import GIVEN_BACK, REVERSED
-from controlplane.core.errors.conflict import Conflict
+from controlplane.core.errors.body import Conflict
 from controlplane.core.models import uuid7
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import organization_scope
 from tests.support.documents import booked
 from tests.support.money import rows
 from tests.support.month import ALPHA, PERIOD, START, Month, seal_month, seed_month

@@ -19,7 +19,7 @@ from controlplane.billing.ledger.accounts import wallet_id
 from controlplane.billing.wallets.selectors import wallet_entries, wallet_get
 from controlplane.billing.wallets.services import Gift, wallet_grant
 from controlplane.core.audit.entries import OPERATOR, Actor
-from controlplane.core.errors.conflict import Conflict
+from controlplane.core.errors.body import Conflict
 from controlplane.core.models import uuid7
 from tests.support.money import rows
 from tests.support.people import Cast, make_cast, make_steve

@@ -31,8 +31,7 @@ from controlplane.gateway.refusal import Refusal
 from controlplane.gateway.snapshot import Limits
 from controlplane.kernel.rules import PRIORITY_HIGH, Step, Target
 from controlplane.quotas.services import rate_limit_set
-from controlplane.tenants.key_terms import KeyTerms
-from controlplane.tenants.keys import apikey_create, apikey_revoke, apikey_rotate
+from controlplane.tenants.keys import KeyTerms, apikey_create, apikey_revoke, apikey_rotate
 from controlplane.tenants.services import project_update, project_weigh
 from tests.support.money import add_budget, rows
 from tests.support.orm import orm

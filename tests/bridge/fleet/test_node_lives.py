@@ -15,22 +15,24 @@ from controlplane.bridge.fleet.store import FleetStore
 from controlplane.bridge.postgres.session import conninfo_from
 from controlplane.catalog.services import ModelDraft, PriceDraft, model_create, price_publish
 from controlplane.core.audit.entries import OPERATOR
-from controlplane.fleet.digests import digest_decide
-from controlplane.fleet.lives import (
+from controlplane.fleet.models import ModelDigest, Node, NodeConnection, NodeStart, NodeStatus
+from controlplane.fleet.overview import waiting_by_model, waiting_by_pool, waiting_of
+from controlplane.fleet.services import (
+    CreatedCredential,
+    digest_decide,
     node_allow,
     node_approve,
+    node_credential_create,
     node_drain,
     node_forgive,
     node_remove,
     node_undrain,
 )
-from controlplane.fleet.models import ModelDigest, Node, NodeConnection, NodeStart, NodeStatus
-from controlplane.fleet.overview import waiting_by_model, waiting_by_pool, waiting_of
-from controlplane.fleet.services import CreatedCredential, node_credential_create
 from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.ports import NodeIdentity
 from inference.contract.codec import decode_from_gateway, encode
-from inference.contract.frames import Drain, FromGateway, Report, Undrain
+from inference.contract.drain import Drain, Undrain
+from inference.contract.frames import FromGateway, Report
 from tests.support.fleet import make_hello
 from tests.support.orm import orm
 from tests.support.waiting import until

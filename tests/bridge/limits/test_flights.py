@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from controlplane.bridge.limits import redis_link
 from controlplane.bridge.limits.buckets import LimitBucket
-from controlplane.bridge.limits.counting import Gateways
 from controlplane.bridge.limits.flights import APART_S_MAX, SHARED, Flights
 from controlplane.bridge.limits.limiter import RedisLimiter
-from controlplane.bridge.limits.rate_share import Division
+from controlplane.bridge.limits.rate_share import Division, Gateways
 from controlplane.gateway.ports import Allowance
 from controlplane.gateway.snapshot import EMPTY
 from controlplane.kernel.clock import monotonic_s

@@ -8,7 +8,7 @@ import msgspec
 import psycopg
 import pytest
 
-from controlplane.billing.ledger.claims import claims_forget
+from controlplane.billing.ledger.services import claims_forget
 from controlplane.bridge.money.claims import KEPT_S, SETTLED_S, UNHELD_S, PostgresClaims
 from controlplane.bridge.money.ledger import PostgresLedger
 from controlplane.gateway.ports import (

@@ -11,7 +11,7 @@ import pytest
 from controlplane.billing.budgets.models import UNLIMITED_NANO
 from controlplane.bridge.money.holds import BATCH_MAX
 from controlplane.bridge.money.ledger import PostgresLedger
-from controlplane.gateway.nodes.figures import CONTEXT_WINDOW_MAX
+from controlplane.gateway.nodes.checks import CONTEXT_WINDOW_MAX
 from controlplane.gateway.ports import LedgerAway
 from controlplane.kernel.ids import new_request_id
 from controlplane.kernel.price import RATE_PICO_MAX, Price, TokenCounts, charge_nano, hold_nano

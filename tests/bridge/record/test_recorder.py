@@ -15,11 +15,12 @@ from controlplane.bridge.record.recorder import PostgresRecorder
 from controlplane.bridge.record.series import GaugeSample, Minute, QueueDepth
 from controlplane.gateway.nodes.drafts import DraftedTokens
 from controlplane.kernel.clock import wall_s
-from controlplane.kernel.gauges import DRAFTS, GAUGES
 from controlplane.kernel.histogram import Histogram
 from controlplane.kernel.measures import (
+    DRAFTS,
     EVENTS,
     FINISH_EVENTS,
+    GAUGES,
     HEADLINES,
     MEASURES,
     OWN_MEASURES,

@@ -12,9 +12,8 @@ from controlplane.bridge.metrics.page import SERIES_MAX, metrics_page
 from controlplane.bridge.record.recorder import PostgresRecorder
 from controlplane.bridge.record.series import FOLDED_AT_ONCE, OTHER, GaugeSample, Minutes
 from controlplane.bridge.record.totals import STAGE_BOUNDS, US_PER_S, Latency, RunningTotals
-from controlplane.kernel.gauges import ACCEPTED, DRAFTED
 from controlplane.kernel.histogram import Histogram
-from controlplane.kernel.measures import BREAKER_OPENED
+from controlplane.kernel.measures import ACCEPTED, BREAKER_OPENED, DRAFTED
 from tests.support.dashboards import DOCKER, NAME
 from tests.support.gateway import GatewayUnderTest
 from tests.support.records import make_record

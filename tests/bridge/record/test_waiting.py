@@ -8,21 +8,27 @@ from functools import partial
 import msgspec
 import pytest
 
-from controlplane.bridge.fleet.links import link_facts
+from controlplane.bridge.fleet.gateways import link_facts
 from controlplane.bridge.metrics.page import metrics_page
 from controlplane.bridge.record import recorder as recorder_module
 from controlplane.bridge.record import waiting
-from controlplane.bridge.record.node_watch import NodeWatch
 from controlplane.bridge.record.recorder import PostgresRecorder
 from controlplane.bridge.record.series import GaugeSample, QueueDepth
-from controlplane.bridge.record.waiting import WaitingSampler, queue_now, waiting_now
+from controlplane.bridge.record.waiting import NodeWatch, WaitingSampler, queue_now, waiting_now
 from controlplane.gateway.app_state import AppState
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.measured.breaker import Cause
 from controlplane.gateway.s4_route.queue import unmet
-from controlplane.kernel.gauges import BATCH, CREDITS, GAUGES, KV_USED_PERMILLE, RUNNING
 from controlplane.kernel.histogram import Histogram
-from controlplane.kernel.measures import BREAKER_OPENED, COLD_START
+from controlplane.kernel.measures import (
+    BATCH,
+    BREAKER_OPENED,
+    COLD_START,
+    CREDITS,
+    GAUGES,
+    KV_USED_PERMILLE,
+    RUNNING,
+)
 from inference.contract.roofline import Shares
 from tests.support.fleet import MODEL, make_step
 from tests.support.money import dsn, rows

@@ -7,11 +7,11 @@ lies between is a row of its own, so that the rows of a group sum to what the le
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Literal, NamedTuple
+from typing import NamedTuple, cast
 
 from controlplane.billing.exports.models import ExportGrain
 from controlplane.billing.exports.pages.scope import Scope
-from controlplane.billing.ledger.hours import HourSum, hours
+from controlplane.billing.ledger.hours import Dimension, HourSum, hours
 from controlplane.kernel.money import PICO_PER_NANO, nano_from_pico
 from controlplane.telemetry.reading import bounded_read
 
@@ -20,14 +20,9 @@ STEPS = {ExportGrain.HOUR: timedelta(hours=1), ExportGrain.DAY: timedelta(days=1
 WINDOWS = {ExportGrain.HOUR: timedelta(hours=6), ExportGrain.DAY: timedelta(days=1)}
 UNCACHED, CACHED, OUTPUT, ROUNDING = "uncached_input", "cached_input", "output", "rounding"
 
-_TIMES: dict[ExportGrain, Literal["hour", "day"]] = {
-    ExportGrain.HOUR: "hour",
-    ExportGrain.DAY: "day",
-}
-
 
 class ChargeGroup(NamedTuple):
-    """Charges of one key for one model at one price; they sort in the order of the columns."""
+    """Charges of a key for a model at one price and one end user; they sort as the columns do."""
 
     project: uuid.UUID
     key: uuid.UUID
@@ -41,6 +36,8 @@ class ChargeGroup(NamedTuple):
     cached: int
     output: int
     nano: int
+    end_user: str
+    labels: str
 
 
 class Part(NamedTuple):
@@ -84,7 +81,10 @@ def window_read(scope: Scope, start: datetime) -> Window:
             organizations=wanted,
             start=start,
             end=min(end, scope.through),
-            by=(_TIMES[grain], "project", "key", "model", "price_version"),
+            by=(
+                cast(Dimension, grain.value),
+                *("project", "key", "model", "price_version", "end_user", "labels"),
+            ),
         )
         groups = sorted((one.hour or one.day or start, _group(one)) for one in found)
     charges = [
@@ -127,24 +127,4 @@ def parts_of(group: ChargeGroup) -> Iterator[Part]:
 
 def _group(one: HourSum) -> ChargeGroup:
     """The sum as it comes when grouped so; `price_version` brings the rates."""
-    assert one.project is not None
-    assert one.key is not None
-    assert one.model is not None
-    assert one.price_version is not None
-    assert one.input_pico is not None
-    assert one.cached_pico is not None
-    assert one.output_pico is not None
-    return ChargeGroup(
-        one.project,
-        one.key,
-        one.model,
-        one.price_version,
-        one.input_pico,
-        one.cached_pico,
-        one.output_pico,
-        one.requests,
-        one.uncached,
-        one.cached,
-        one.output,
-        one.nano,
-    )
+    return ChargeGroup(*(getattr(one, name) for name in ChargeGroup._fields))

@@ -5,9 +5,8 @@ from datetime import UTC, datetime
 from controlplane.billing.cells import (
     MICRO_PLACES,
     NANO_PLACES,
-    Cell,
-    Column,
     Value,
+    columns,
     decimal_text,
     instant_text,
     line_writer,
@@ -16,28 +15,28 @@ from controlplane.billing.exports.pages.lines import ChargedLine, LineReader, pl
 from controlplane.billing.exports.pages.scope import ExportPage, Scope
 from controlplane.kernel.ids import public_id
 
-COLUMNS = (
-    Column("request_id", Cell.TEXT, "Request id, as in its response."),
-    Column("line", Cell.NUMBER, "1 settles, 2 is an overage or a late charge."),
-    Column("kind", Cell.TEXT, "`settle`, `overage` (beyond the hold), `late` (after it expired)."),
-    Column("requested_at", Cell.TIME, "When the request came, to the millisecond of its id."),
-    Column("booked_at", Cell.TIME, "When the line was booked, by the database's clock."),
-    Column("project_id", Cell.TEXT, "Project id."),
-    Column("project", Cell.FREE, "Its current name."),
-    Column("key_id", Cell.TEXT, "API key id; the Playground's has the user's digits."),
-    Column("key", Cell.FREE, "The key's current name; null for the Playground."),
-    Column("model", Cell.TEXT, "Model that served the request."),
-    Column("price_version", Cell.NUMBER, "Version of the model's prices that applied."),
-    Column("uncached_input_tokens", Cell.NUMBER, "Prompt tokens that were computed."),
-    Column("cached_input_tokens", Cell.NUMBER, "Prompt tokens read from a prefix cache."),
-    Column("output_tokens", Cell.NUMBER, "Generated tokens; none for an overage."),
-    Column("input_usd_per_million", Cell.NUMBER, "Price per million uncached prompt tokens."),
-    Column("cached_usd_per_million", Cell.NUMBER, "Price per million cached prompt tokens."),
-    Column("output_usd_per_million", Cell.NUMBER, "Price per million generated tokens."),
-    Column("amount_usd", Cell.NUMBER, "Exact charge of the line, nine decimals."),
-    Column("amount_nano_usd", Cell.NUMBER, "The same in nano-USD, an integer."),
-    Column("usage_source", Cell.TEXT, "Source of the token counts."),
-)
+COLUMNS = columns("""
+    request_id             text   Request id, as in its response.
+    line                   number 1 settles, 2 is an overage or a late charge.
+    kind                   text   `settle`, `overage` (beyond the hold), `late` (after it expired).
+    requested_at           time   When the request came, to the millisecond of its id.
+    booked_at              time   When the line was booked, by the database's clock.
+    project_id             text   Project id.
+    project                free   Its current name.
+    key_id                 text   API key id; the Playground's has the user's digits.
+    key                    free   The key's current name; null for the Playground.
+    model                  text   Model that served the request.
+    price_version          number Version of the model's prices that applied.
+    uncached_input_tokens  number Prompt tokens that were computed.
+    cached_input_tokens    number Prompt tokens read from a prefix cache.
+    output_tokens          number Generated tokens; none for an overage.
+    input_usd_per_million  number Price per million uncached prompt tokens.
+    cached_usd_per_million number Price per million cached prompt tokens.
+    output_usd_per_million number Price per million generated tokens.
+    amount_usd             number Exact charge of the line, nine decimals.
+    amount_nano_usd        number The same in nano-USD, an integer.
+    usage_source           text   Source of the token counts.
+""")
 
 
 class DetailPages:
@@ -51,7 +50,6 @@ class DetailPages:
         self._write = line_writer(COLUMNS, raw=scope.raw)
 
     def page(self, cursor: str) -> ExportPage:
-        """The lines after a cursor; the empty one stands before all."""
         place = place_from(cursor) if cursor else self._reader.first()
         found, after = self._reader.read(place)
         return ExportPage(

@@ -13,38 +13,87 @@ from controlplane.billing.cells import (
     MICRO_PLACES,
     PICO_PLACES,
     Value,
+    columns,
     decimal_text,
     line_writer,
     time_text,
 )
 from controlplane.billing.documents.services import OWN as OF_A_DOCUMENT
 from controlplane.billing.exports.models import ExportGrain
-from controlplane.billing.exports.pages.buckets import (
-    CACHED,
-    OUTPUT,
-    ROUNDING,
-    STEPS,
-    UNCACHED,
-    BucketCharge,
-    cursor_after,
-    start_from,
-    window_read,
-)
-from controlplane.billing.exports.pages.entries import (
-    CHARGING_KINDS,
-    entries_read,
-    first_booked,
-    owed_nano,
-)
-from controlplane.billing.exports.pages.focus_columns import COLUMNS
+from controlplane.billing.exports.pages import buckets, lines
 from controlplane.billing.exports.pages.scope import ExportPage, Scope
 from controlplane.billing.ledger.models import EntryKind, JournalEntry
 from controlplane.billing.months.periods import period_of
 from controlplane.kernel.ids import public_id
 from controlplane.kernel.money import PICO_PER_NANO
 
+COLUMNS = columns("""
+    BilledCost          number Exact charge in USD, twelve decimals.
+    BillingAccountId    text   Organization id.
+    BillingAccountName  free   Its current name.
+    BillingAccountType  text   `Organization`.
+    BillingCurrency     text   `USD`.
+    BillingPeriodEnd    time   End of the billing month, exclusive, UTC.
+    BillingPeriodStart  time   Start of the billing month, UTC.
+    ChargeCategory      text   `Usage`, `Credit`, `Tax` or `Adjustment`.
+    ChargeClass         text   `Correction` for a correction of an earlier month, else null.
+    ChargeDescription   free   What is charged, or the reason for an entry.
+    ChargeFrequency     text   `Usage-Based`, or `One-Time` for an entry.
+    ChargePeriodEnd     time   End of the hour or day, exclusive.
+    ChargePeriodStart   time   Start of the hour or day; for a reversal, that of its charge.
+    ConsumedQuantity    number Tokens; null except for Usage.
+    ConsumedUnit        text   `Tokens`; null except for Usage.
+    ContractedCost      number Equal to BilledCost: there are no commitment discounts.
+    ContractedUnitPrice number Price per million tokens; null except for Usage.
+    EffectiveCost       number Equal to BilledCost.
+    HostProviderName    text   `Self-hosted`.
+    InvoiceId           text   Invoice of the month; null until issued.
+    InvoiceIssuerName   free   Issuer of this installation's invoices.
+    ListCost            number Equal to BilledCost; a project's own price counts as its list price.
+    ListUnitPrice       number Price per million tokens; null except for Usage.
+    PricingCategory     text   `Standard`; null except for Usage.
+    PricingQuantity     number Tokens in millions, exact; null except for Usage.
+    PricingUnit         text   `1000000 Tokens`; null except for Usage.
+    ProviderName        free   Equal to ServiceProviderName; its name before FOCUS 1.3.
+    PublisherName       free   Equal to ServiceProviderName; its name before FOCUS 1.3.
+    RegionId            text   Null: the ledger does not record a region.
+    RegionName          text   Null.
+    ResourceId          text   Model that served the request; null for entries.
+    ResourceName        text   The same.
+    ResourceType        text   `Model`; null for entries.
+    ServiceCategory     text   `AI and Machine Learning`.
+    ServiceName         text   `Sluice Inference`.
+    ServiceProviderName free   Issuer of this installation's invoices.
+    ServiceSubcategory  text   `Generative AI`.
+    SkuId               text   Model and token type; null except for Usage.
+    SkuMeter            text   `Input Tokens`, `Cached Input Tokens` or `Output Tokens`.
+    SkuPriceDetails     text   JSON with `x_PriceVersion`; null except for Usage.
+    SkuPriceId          text   SkuId, price version and rate; null except for Usage.
+    SubAccountId        text   Project id; null for entries.
+    SubAccountName      free   Its current name.
+    SubAccountType      text   `Project`; null for entries.
+    Tags                free   JSON of the labels that the project keeps; null without any.
+    x_AmountNanoUsd     number The row's share of the ledger, in nano-USD.
+    x_CredentialId      text   API key id; the Playground's has the user's digits.
+    x_CredentialName    free   The key's current name.
+    x_EndUser           free   End user that the requests named; null for none.
+    x_EntryId           text   Journal entry id; null for requests.
+    x_EntryKind         text   Its kind: `credit`, `adjustment`, `reversal` and others.
+    x_Model             text   Model that served the request.
+    x_PriceVersion      number Version of the model's prices that applied.
+    x_RequestCount      number Number of requests, counted once: on the row of uncached input.
+    x_Reverses          text   Request that a reversal corrects.
+    x_TokenType         text   `uncached_input`, `cached_input`, `output`, `rounding`.
+""")
+
+
 HOST, SERVICE = "Self-hosted", "Sluice Inference"
-METERS = {UNCACHED: "Input Tokens", CACHED: "Cached Input Tokens", OUTPUT: "Output Tokens"}
+METERS = {
+    buckets.UNCACHED: "Input Tokens",
+    buckets.CACHED: "Cached Input Tokens",
+    buckets.OUTPUT: "Output Tokens",
+}
+SAME_ISSUER = ("InvoiceIssuerName", "ProviderName", "PublisherName", "ServiceProviderName")
 CATEGORIES = {EntryKind.CREDIT: "Credit", EntryKind.TAX: "Tax"}
 ENTRIES = "entries:"
 TOKENS_PLACES = 1
@@ -58,31 +107,30 @@ class FocusPages:
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
         self._write = line_writer(COLUMNS, raw=scope.raw)
-        self._step = STEPS[ExportGrain(scope.grain)]
+        self._step = buckets.STEPS[ExportGrain(scope.grain)]
 
     def page(self, cursor: str) -> ExportPage:
-        """The page after a cursor; the empty one stands before all."""
         if cursor.startswith(ENTRIES):
             return self._entries(cursor.removeprefix(ENTRIES))
-        window = window_read(self._scope, start_from(cursor, self._scope))
+        window = buckets.window_read(self._scope, buckets.start_from(cursor, self._scope))
         return ExportPage(
             lines=[self._line(self._charge(charge)) for charge in window.charges],
             nano=window.nano,
-            cursor=cursor_after(self._scope, window) or ENTRIES,
+            cursor=buckets.cursor_after(self._scope, window) or ENTRIES,
             share=self._scope.share(window.end),
         )
 
     def _entries(self, cursor: str) -> ExportPage:
-        found, after = entries_read(self._scope, cursor, CHARGING_KINDS)
-        booked = first_booked(self._scope, found)
+        found, after = lines.entries_read(self._scope, cursor, lines.CHARGING_KINDS)
+        booked = lines.first_booked(self._scope, found)
         rows = [
             self._entry(entry, booked.get(entry.reverses) if entry.reverses else None)
             for entry in found
-            if owed_nano(entry)
+            if lines.owed_nano(entry)
         ]
         return ExportPage(
             lines=[self._line(row) for row in rows],
-            nano=sum(owed_nano(entry) for entry in found),
+            nano=sum(lines.owed_nano(entry) for entry in found),
             cursor=ENTRIES + after if after else None,
             share=1.0,
         )
@@ -90,9 +138,9 @@ class FocusPages:
     def _line(self, row: dict[str, Value]) -> str:
         return self._write([row.get(column.name) for column in COLUMNS])
 
-    def _charge(self, charge: BucketCharge) -> dict[str, Value]:
+    def _charge(self, charge: buckets.BucketCharge) -> dict[str, Value]:
         names, group, part = self._scope.names, charge.group, charge.part
-        priced = part.token_type != ROUNDING
+        priced = part.token_type != buckets.ROUNDING
         sku = f"{group.model}/{part.token_type}"
         row = self._common(charge.start, charge.start, charge.end, part.pico)
         row |= {
@@ -106,6 +154,8 @@ class FocusPages:
             "SubAccountId": public_id("proj", group.project),
             "SubAccountName": names.projects.get(group.project),
             "SubAccountType": "Project",
+            "Tags": group.labels or None,
+            "x_EndUser": group.end_user or None,
             "x_AmountNanoUsd": part.nano,
             "x_CredentialId": public_id("key", group.key),
             "x_CredentialName": names.keys.get(group.key),
@@ -133,7 +183,7 @@ class FocusPages:
 
     def _entry(self, entry: JournalEntry, reversed_at: datetime | None) -> dict[str, Value]:
         """A reversal stands in the charge period of what it reverses."""
-        nano = owed_nano(entry)
+        nano = lines.owed_nano(entry)
         begin = self._bucket_of(reversed_at or entry.booked_at)
         row = self._common(entry.booked_at, begin, begin + self._step, nano * PICO_PER_NANO)
         earlier = reversed_at is not None and period_of(reversed_at) < period_of(entry.booked_at)
@@ -155,10 +205,9 @@ class FocusPages:
         self, booked_at: datetime, start: datetime, end: datetime, pico: int
     ) -> dict[str, Any]:
         month, cost = period_of(booked_at), decimal_text(pico, PICO_PLACES)
-        invoice = self._scope.invoices.get(month.name)
-        issuer = settings.INVOICE_ISSUER["name"]
         return {
-            "BilledCost": cost,
+            **dict.fromkeys(("BilledCost", "ContractedCost", "EffectiveCost", "ListCost"), cost),
+            **dict.fromkeys(SAME_ISSUER, settings.INVOICE_ISSUER["name"]),
             "BillingAccountId": public_id("org", self._scope.organization),
             "BillingAccountName": self._scope.names.organization,
             "BillingAccountType": "Organization",
@@ -168,20 +217,13 @@ class FocusPages:
             "ChargeFrequency": "Usage-Based",
             "ChargePeriodStart": time_text(start),
             "ChargePeriodEnd": time_text(end),
-            "ContractedCost": cost,
-            "EffectiveCost": cost,
             "HostProviderName": HOST,
-            "InvoiceId": invoice,
-            "InvoiceIssuerName": issuer,
-            "ListCost": cost,
-            "ProviderName": issuer,
-            "PublisherName": issuer,
+            "InvoiceId": self._scope.invoices.get(month.name),
             "ServiceCategory": "AI and Machine Learning",
             "ServiceName": SERVICE,
-            "ServiceProviderName": issuer,
             "ServiceSubcategory": "Generative AI",
         }
 
     def _bucket_of(self, moment: datetime) -> datetime:
         hour = moment.replace(minute=0, second=0, microsecond=0)
-        return hour.replace(hour=0) if self._step > STEPS[ExportGrain.HOUR] else hour
+        return hour.replace(hour=0) if self._step > buckets.STEPS[ExportGrain.HOUR] else hour

@@ -7,49 +7,42 @@ Debits and credits of a file are equal, day by day and voucher by voucher.
 from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
-from django.db import connection
 from django.db.models import Sum
 
 from controlplane.billing.cells import (
     NANO_PLACES,
-    Cell,
-    Column,
     Value,
+    columns,
     decimal_text,
     instant_text,
     line_writer,
 )
 from controlplane.billing.exports.models import ExportGrain
-from controlplane.billing.exports.pages.entries import entries_read
-from controlplane.billing.exports.pages.lines import AHEAD_MAX, LineReader, place_from
+from controlplane.billing.exports.pages.lines import AHEAD_MAX, LineReader, entries_read, place_from
 from controlplane.billing.exports.pages.scope import ExportPage, Scope
 from controlplane.billing.ledger.accounts import account_text
 from controlplane.billing.ledger.models import POSTING_KINDS, JournalEntry
 from controlplane.billing.ledger.services import BOOKED_DAYS_MAX
+from controlplane.core.queries import rows
 from controlplane.kernel.ids import public_id
 from controlplane.telemetry.reading import TooMuchToRead, bounded_read
 from controlplane.telemetry.selectors_requests import id_floor
 
-COLUMNS = (
-    Column("date", Cell.TIME, "Posting date, UTC."),
-    Column("voucher", Cell.TEXT, "Transaction id: `day-` and the date, or the id of one line."),
-    Column("booked_at", Cell.TIME, "Posting time; null for daily sums."),
-    Column("kind", Cell.TEXT, "`day`, or the kind of the line or entry."),
-    Column("account", Cell.TEXT, "Account name in the chart of accounts."),
-    Column("debit_usd", Cell.NUMBER, "Debit, exact, nine decimals; null for a credit."),
-    Column("credit_usd", Cell.NUMBER, "Credit; null for a debit."),
-    Column(
-        "amount_nano_usd",
-        Cell.NUMBER,
-        "Signed amount in nano-USD: debits positive, credits negative.",
-    ),
-    Column("currency", Cell.TEXT, "`USD`."),
-    Column("reason", Cell.FREE, "Reason for an entry."),
-    Column("reference", Cell.FREE, "Reference of an entry: an invoice, a payment or a ticket."),
-    Column("reverses", Cell.TEXT, "Request that a reversal corrects."),
-)
+COLUMNS = columns("""
+    date            time   Posting date, UTC.
+    voucher         text   Transaction id: `day-` and the date, or the id of one line.
+    booked_at       time   Posting time; null for daily sums.
+    kind            text   `day`, or the kind of the line or entry.
+    account         text   Account name in the chart of accounts.
+    debit_usd       number Debit, exact, nine decimals; null for a credit.
+    credit_usd      number Credit; null for a debit.
+    amount_nano_usd number Signed amount in nano-USD: debits positive, credits negative.
+    currency        text   `USD`.
+    reason          free   Reason for an entry.
+    reference       free   Reference of an entry: an invoice, a payment or a ticket.
+    reverses        text   Request that a reversal corrects.
+""")
 ENTRIES = "entries:"
 _DAY, _LEAST = timedelta(days=1), timedelta(seconds=1)
 _SUMS = """
@@ -71,7 +64,6 @@ class JournalPages:
         self._write = line_writer(COLUMNS, raw=scope.raw)
 
     def page(self, cursor: str) -> ExportPage:
-        """The page after a cursor; the empty one stands before all."""
         if self._by_day:
             return self._day(datetime.fromtimestamp(int(cursor), UTC) if cursor else None)
         if cursor.startswith(ENTRIES):
@@ -198,16 +190,15 @@ def _request_sums(scope: Scope, opens: datetime, closes: datetime) -> list[tuple
 def _read_sums(scope: Scope, opens: datetime, closes: datetime) -> list[tuple[str, str, int]]:
     low = id_floor(opens - timedelta(days=BOOKED_DAYS_MAX))
     high = id_floor(closes + AHEAD_MAX)
-    with bounded_read([scope.organization]), connection.cursor() as cursor:
-        values: list[Any] = [scope.organization, low, high, opens, closes, list(POSTING_KINDS)]
-        cursor.execute(_SUMS, values)
-        return [(debit, credit, amount) for debit, credit, amount in cursor.fetchall()]
+    values = [scope.organization, low, high, opens, closes, list(POSTING_KINDS)]
+    with bounded_read([scope.organization]):
+        return [(debit, credit, amount) for debit, credit, amount in rows(_SUMS, values)]
 
 
 def _entry_sums(scope: Scope, opens: datetime, closes: datetime) -> list[tuple[str, str, int]]:
     with bounded_read([scope.organization]):
-        rows = JournalEntry.objects.filter(
+        entries = JournalEntry.objects.filter(
             organization=scope.organization, booked_at__gte=opens, booked_at__lt=closes
         )
-        summed = rows.order_by().values_list("debit", "credit").annotate(nano=Sum("amount"))
+        summed = entries.order_by().values_list("debit", "credit").annotate(nano=Sum("amount"))
         return [(debit, credit, int(nano)) for debit, credit, nano in summed]

@@ -3,42 +3,34 @@
 from controlplane.billing.cells import (
     MICRO_PLACES,
     PICO_PLACES,
-    Cell,
-    Column,
     Value,
+    columns,
     decimal_text,
     line_writer,
     time_text,
 )
-from controlplane.billing.exports.pages.buckets import (
-    BucketCharge,
-    cursor_after,
-    start_from,
-    window_read,
-)
+from controlplane.billing.exports.pages import buckets
 from controlplane.billing.exports.pages.scope import ExportPage, Scope
 from controlplane.kernel.ids import public_id
 
-COLUMNS = (
-    Column("start", Cell.TIME, "Start of the hour or day in UTC, by posting time."),
-    Column("end", Cell.TIME, "End of the hour or day, exclusive."),
-    Column("project_id", Cell.TEXT, "Project id."),
-    Column("project", Cell.FREE, "Its current name."),
-    Column("key_id", Cell.TEXT, "API key id; the Playground's has the user's digits."),
-    Column("key", Cell.FREE, "The key's current name; null for the Playground."),
-    Column("model", Cell.TEXT, "Model that served the request."),
-    Column("price_version", Cell.NUMBER, "Version of the model's prices that applied."),
-    Column(
-        "token_type", Cell.TEXT, "`uncached_input`, `cached_input`, `output`; `rounding` has none."
-    ),
-    Column("tokens", Cell.NUMBER, "Number of tokens; null for rounding."),
-    Column("usd_per_million", Cell.NUMBER, "Price per million tokens; null for rounding."),
-    Column("cost_usd", Cell.NUMBER, "Tokens times price, exact, twelve decimals."),
-    Column(
-        "requests", Cell.NUMBER, "Number of requests, counted once: on the row of uncached input."
-    ),
-    Column("amount_nano_usd", Cell.NUMBER, "The row's share of the ledger, in nano-USD."),
-)
+COLUMNS = columns("""
+    start           time   Start of the hour or day in UTC, by posting time.
+    end             time   End of the hour or day, exclusive.
+    project_id      text   Project id.
+    project         free   Its current name.
+    key_id          text   API key id; the Playground's has the user's digits.
+    key             free   The key's current name; null for the Playground.
+    model           text   Model that served the request.
+    price_version   number Version of the model's prices that applied.
+    token_type      text   `uncached_input`, `cached_input`, `output`; `rounding` has none.
+    tokens          number Number of tokens; null for rounding.
+    usd_per_million number Price per million tokens; null for rounding.
+    cost_usd        number Tokens times price, exact, twelve decimals.
+    requests        number Number of requests, counted once: on the row of uncached input.
+    amount_nano_usd number The row's share of the ledger, in nano-USD.
+    end_user        free   End user that the requests named; null for none.
+    labels          free   JSON of the labels that the project keeps; null for none.
+""")
 
 
 class UsagePages:
@@ -51,16 +43,15 @@ class UsagePages:
         self._write = line_writer(COLUMNS, raw=scope.raw)
 
     def page(self, cursor: str) -> ExportPage:
-        """The window that begins at a cursor; the empty one is the first."""
-        window = window_read(self._scope, start_from(cursor, self._scope))
+        window = buckets.window_read(self._scope, buckets.start_from(cursor, self._scope))
         return ExportPage(
             lines=[self._write(self._values(charge)) for charge in window.charges],
             nano=window.nano,
-            cursor=cursor_after(self._scope, window),
+            cursor=buckets.cursor_after(self._scope, window),
             share=self._scope.share(window.end),
         )
 
-    def _values(self, charge: BucketCharge) -> tuple[Value, ...]:
+    def _values(self, charge: buckets.BucketCharge) -> tuple[Value, ...]:
         names, group, part = self._scope.names, charge.group, charge.part
         return (
             time_text(charge.start),
@@ -77,4 +68,6 @@ class UsagePages:
             decimal_text(part.pico, PICO_PLACES),
             part.requests,
             part.nano,
+            group.end_user or None,
+            group.labels or None,
         )

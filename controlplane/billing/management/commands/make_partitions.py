@@ -14,6 +14,5 @@ class Command(BaseCommand):
     help = "Create missing daily partitions for the coming week."
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Make them and say how many were missing."""
         made = make_ledger_partitions() + make_telemetry_partitions()
         self.stdout.write(f"made {made} partitions")

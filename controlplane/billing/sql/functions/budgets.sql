@@ -1,6 +1,6 @@
 -- Budgets as people set them, and their turn into a new period.
 
--- What a key, project or organization was charged since `since`: the sealed hours, and line by line
+-- What a key, project, model of one or organization was charged since `since`: the sealed hours, and line by line
 -- what lies before the first whole hour or after the last seal. One statement, so one view of both.
 CREATE OR REPLACE FUNCTION ledger_spent_since(
     p_scope text, p_subject uuid, p_organization uuid, since timestamptz
@@ -12,8 +12,12 @@ DECLARE
     whole timestamptz := date_trunc('hour', since + interval '1 hour' - interval '1 us', 'UTC');
     v_sealed timestamptz;
     mine uuid[] := ARRAY[p_subject];
+    v_model text;
     spent bigint;
 BEGIN
+    IF p_scope IN ('model', 'users') THEN
+        SELECT ARRAY[project], model INTO mine, v_model FROM budget_parts WHERE budget = p_subject;
+    END IF;
     SELECT max(to_at) INTO v_sealed FROM ledger_seals;
     -- A key that took over from another spends from the other's budget.
     IF p_scope = 'key' THEN
@@ -22,22 +26,23 @@ BEGIN
     WITH lines AS (
         SELECT nano FROM ledger_hours
         WHERE organization = p_organization AND hour >= whole
-          AND CASE p_scope WHEN 'key' THEN key WHEN 'project' THEN project ELSE organization END
-              = ANY (mine)
+          AND CASE p_scope WHEN 'key' THEN key WHEN 'organization' THEN organization ELSE project END
+              = ANY (mine) AND model = coalesce(v_model, model)
         UNION ALL
         SELECT amount FROM transfers
         WHERE request >= floor_id AND booked_at >= since AND booked_at < whole
           AND kind IN ('settle', 'overage', 'late') AND organization = p_organization
-          AND CASE p_scope WHEN 'key' THEN key WHEN 'project' THEN project ELSE organization END
-              = ANY (mine)
+          AND CASE p_scope WHEN 'key' THEN key WHEN 'organization' THEN organization ELSE project END
+              = ANY (mine) AND model = coalesce(v_model, model)
         UNION ALL
         SELECT amount FROM transfers
         WHERE request >= floor_id AND booked_at >= greatest(whole, v_sealed)
           AND kind IN ('settle', 'overage', 'late') AND organization = p_organization
-          AND CASE p_scope WHEN 'key' THEN key WHEN 'project' THEN project ELSE organization END
-              = ANY (mine)
+          AND CASE p_scope WHEN 'key' THEN key WHEN 'organization' THEN organization ELSE project END
+              = ANY (mine) AND model = coalesce(v_model, model)
     )
-    SELECT coalesce(sum(nano), 0) INTO spent FROM lines;
+    -- What every end user gets is charged nothing itself.
+    SELECT coalesce(sum(nano), 0) INTO spent FROM lines WHERE p_scope <> 'users';
     RETURN spent;
 END $$;
 

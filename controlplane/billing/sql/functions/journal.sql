@@ -102,9 +102,10 @@ LANGUAGE plpgsql SET search_path = public, pg_temp SET plan_cache_mode = force_c
 DECLARE
     mine uuid[];
     v_charged_at timestamptz;
+    v_model text;
 BEGIN
     SELECT t.budgets INTO mine FROM transfers t WHERE t.request = made.reverses AND t.slot = 0;
-    SELECT min(t.booked_at) INTO v_charged_at FROM transfers t
+    SELECT min(t.booked_at), min(t.model) INTO v_charged_at, v_model FROM transfers t
     WHERE t.request = made.reverses AND t.kind IN ('settle', 'overage', 'late');
     PERFORM 1 FROM budgets WHERE id = ANY (mine) ORDER BY id FOR UPDATE;
     WITH roomier AS (
@@ -113,6 +114,8 @@ BEGIN
         WHERE b.id = ANY (mine) AND b.scope <> 'wallet' AND b.lim < 4000000000000000000
           AND NOT EXISTS (SELECT 1 FROM budget_terms t WHERE t.budget = b.id
                           AND t.period <> 'none' AND t.began_at > v_charged_at)
+          AND NOT EXISTS (SELECT 1 FROM budget_parts p WHERE p.budget = b.id
+                          AND (p.model <> v_model OR p.began_at > v_charged_at))
         RETURNING b.id
     )
     UPDATE budget_terms SET given = given + made.amount

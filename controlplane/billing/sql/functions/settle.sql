@@ -166,10 +166,10 @@ BEGIN
         END IF;
         IF v_code IN ('open', 'lost') THEN
             UPDATE budgets AS b
-            SET held = b.held - v_held, posted = b.posted + p_amount[i],
-                over = greatest(b.over, b.posted + p_amount[i] + b.held - b.lim
-                                        - v_held)
-            WHERE b.id = ANY (v_mine) AND v_held > 0;
+            SET held = b.held - v_held, posted = b.posted + c.nano,
+                over = greatest(b.over, b.posted + c.nano + b.held - b.lim - v_held)
+            FROM ledger_charged(v_mine, p_model[i], p_amount[i]) AS c
+            WHERE b.id = c.budget AND v_held > 0;
             PERFORM ledger_book_settlements(
                 p_request[i:i], p_organization[i:i], p_project[i:i], p_key[i:i], ARRAY[v_held],
                 p_amount[i:i], p_model[i:i], p_version[i:i], p_input[i:i], p_cached[i:i],
@@ -183,6 +183,14 @@ BEGIN
     END LOOP;
     RETURN array_to_string(codes, E'\n');
 END $$;
+
+-- What each budget of a hold is charged: of those of single models the one of the model that served.
+CREATE OR REPLACE FUNCTION ledger_charged(mine uuid[], p_model text, p_nano bigint)
+RETURNS TABLE (budget uuid, nano bigint)
+LANGUAGE sql STABLE SET search_path = public, pg_temp AS $$
+    SELECT m.id, CASE WHEN p.model <> p_model THEN 0 ELSE p_nano END
+    FROM unnest(mine) AS m(id) LEFT JOIN budget_parts p ON p.budget = m.id
+$$;
 
 -- How a request was resolved: the kind of slot 1, or 'late' once slot 2 followed an expiry.
 CREATE OR REPLACE FUNCTION ledger_resolution(wanted uuid) RETURNS text
@@ -212,12 +220,13 @@ BEGIN
     FROM transfers t WHERE t.request = wanted AND t.slot = 0;
     SELECT t.budgets INTO mine FROM transfers t WHERE t.request = wanted AND t.slot = 0;
     PERFORM 1 FROM budgets WHERE id = ANY (mine) ORDER BY id FOR UPDATE;
-    UPDATE budgets AS b SET posted = b.posted + p_amount,
-                            over = greatest(b.over, b.posted + p_amount + b.held - b.lim)
-    WHERE b.id = ANY (mine);
+    UPDATE budgets AS b SET posted = b.posted + c.nano,
+                            over = greatest(b.over, b.posted + c.nano + b.held - b.lim)
+    FROM ledger_charged(mine, p_model, p_amount) AS c WHERE b.id = c.budget;
 END $$;
 
--- What the ledger knows of a request, as JSON: its terms (from the hold) and how it was resolved.
+-- What the ledger knows of a request, as JSON: its terms (from the hold) and how it was resolved. Whom
+-- it is for stays with the hold.
 CREATE OR REPLACE FUNCTION ledger_open(wanted uuid) RETURNS text
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = public, pg_temp
 SET plan_cache_mode = force_custom_plan AS $$
@@ -227,7 +236,7 @@ BEGIN
             'resolution', ledger_resolution(wanted), 'organization', t.organization,
             'project', t.project, 'key', t.key, 'amount', t.amount, 'model', t.model,
             'budgets', t.budgets, 'version', t.price_version, 'input_pico', t.input_pico,
-            'cached_pico', t.cached_pico, 'output_pico', t.output_pico, 'others', t.others)
+            'cached_pico', t.cached_pico, 'output_pico', t.output_pico, 'others', t.others - '')
         FROM transfers t WHERE t.request = wanted AND t.slot = 0);
 END $$;
 

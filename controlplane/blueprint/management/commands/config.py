@@ -8,12 +8,7 @@ import msgspec
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from controlplane.blueprint.configuration import (
-    ValueChange,
-    configuration_apply,
-    configuration_export,
-    configuration_validate,
-)
+from controlplane.blueprint import configuration
 from controlplane.blueprint.ready import READY, ready_names
 from controlplane.core.audit.entries import OPERATOR
 
@@ -48,12 +43,14 @@ class Command(BaseCommand):
         command = options["command"]
         try:
             if command == "export":
-                text = configuration_export(actor=OPERATOR, names=options["organization"])
+                text = configuration.configuration_export(
+                    actor=OPERATOR, names=options["organization"]
+                )
                 self.stdout.write(text, ending="")
             elif command == "ready":
                 self._ready(options["name"])
             elif command == "validate":
-                configuration_validate(actor=OPERATOR, text=_read(options["file"]))
+                configuration.configuration_validate(actor=OPERATOR, text=_read(options["file"]))
                 self.stdout.write("This document can be applied.")
             else:
                 self._apply(_read(options["file"]), really=bool(options.get("yes")))
@@ -62,7 +59,7 @@ class Command(BaseCommand):
             raise CommandError("\n".join(told)) from error
 
     def _apply(self, text: str, *, really: bool) -> None:
-        changes = configuration_apply(actor=OPERATOR, text=text, dry_run=not really)
+        changes = configuration.configuration_apply(actor=OPERATOR, text=text, dry_run=not really)
         for change in changes:
             self.stdout.write(shown(change))
         count = len(changes)
@@ -79,8 +76,7 @@ class Command(BaseCommand):
             self.stdout.write((READY / f"{name}.yaml").read_text(encoding="utf-8"), ending="")
 
 
-def shown(change: ValueChange) -> str:
-    """One line: the path, what was, what will be."""
+def shown(change: configuration.ValueChange) -> str:
     before, after = (msgspec.json.encode(value).decode() for value in change[1:])
     return f"{change.path}: {before} -> {after}"
 

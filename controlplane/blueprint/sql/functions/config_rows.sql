@@ -2,17 +2,22 @@
 -- have changed since a mark, in the order of their ids, or of all since 0, as a JSON text; a row that
 -- is gone from the configuration has no body.
 
--- The limits of a key's line, a project or an organization; none where it has none.
+-- The limits of a key's line, a project or an organization: of all its requests, of those of each end
+-- user, and of those to single models; none where it has none.
 CREATE OR REPLACE FUNCTION config_limits(p_subject uuid) RETURNS json
 LANGUAGE sql STABLE AS $$
-    SELECT coalesce((
-        SELECT json_build_object(
+    WITH mine AS (
+        SELECT model, per_user, jsonb_build_object(
             'requests_per_min', requests_per_min,
             'tokens_per_min', tokens_per_min,
             'requests_per_day', requests_per_day,
             'concurrency', concurrency
-        ) FROM rate_limits WHERE subject_id = p_subject
-    ), '{}')
+        ) AS body FROM rate_limits WHERE subject_id = p_subject
+    )
+    SELECT (coalesce((SELECT body FROM mine WHERE model = '' AND NOT per_user), '{}')
+            || coalesce((SELECT jsonb_build_object('per_user', body) FROM mine WHERE per_user), '{}')
+            || coalesce((SELECT jsonb_build_object('models', jsonb_object_agg(model, body))
+                         FROM mine WHERE model <> '' HAVING count(*) > 0), '{}'))::json
 $$;
 
 CREATE OR REPLACE FUNCTION config_budgets(p_since bigint, p_after uuid, p_most integer)
@@ -21,7 +26,8 @@ DECLARE
     picked uuid[];
 BEGIN
     IF p_since = 0 THEN
-        picked := ARRAY(SELECT id FROM budgets WHERE id > p_after ORDER BY id LIMIT p_most);
+        picked := ARRAY(SELECT id FROM budgets WHERE id > p_after AND scope <> 'user'
+                        ORDER BY id LIMIT p_most);
     ELSE
         picked := ARRAY(
             SELECT subject FROM config_marks
@@ -62,7 +68,21 @@ BEGIN
                 'safety', p.safety_mode,
                 'limits', config_limits(p.id),
                 'weight', p.weight,
-                'content', p.allow_content_logging
+                'content', p.allow_content_logging,
+                'strict', p.strict,
+                'labels', p.labels,
+                'model_budgets', (
+                    SELECT coalesce(json_object_agg(o.model, replace(b.id::text, '-', '')), '{}')
+                    FROM budget_parts o JOIN budgets b ON b.id = o.budget
+                    WHERE o.project = p.id AND b.scope = 'model' AND b.lim < 4000000000000000000
+                ),
+                'users_budget', coalesce((
+                    SELECT replace(b.id::text, '-', '') FROM budget_parts o
+                    JOIN budgets b ON b.id = o.budget
+                    WHERE o.project = p.id AND b.scope = 'users' AND b.lim < 4000000000000000000
+                ), ''),
+                'keeps_days', p.keeps_days,
+                'content_key', coalesce(encode(p.content_key, 'hex'), '')
             )
         ) ORDER BY p.id), '[]')
         FROM projects p WHERE p.id = ANY (picked)

@@ -44,6 +44,9 @@ WITH override_rows AS (
         'context_window', m.context_window,
         'output_tokens_default', m.output_tokens_default,
         'output_tokens_max', m.output_tokens_max,
+        'images_max', m.images_max,
+        'image_tokens_max', m.image_tokens_max,
+        'image_patch', m.image_patch,
         'price', p.price,
         'batch_permille', p.batch_permille,
         'priority_permille', p.priority_permille,
@@ -110,7 +113,7 @@ SELECT json_build_object(
     'organizations', CASE WHEN 'organizations' IN (SELECT kind FROM changed) THEN (
         SELECT coalesce(json_object_agg(
             replace(subject_id::text, '-', ''), config_limits(subject_id)), '{}')
-        FROM rate_limits WHERE scope = 'organization'
+        FROM (SELECT DISTINCT subject_id FROM rate_limits WHERE scope = 'organization') AS limited
     ) END,
     'models', CASE WHEN 'models' IN (SELECT kind FROM changed) THEN (
         SELECT coalesce(json_object_agg(name, body), '{}') FROM model_rows

@@ -13,6 +13,7 @@ BEGIN
     WHEN 'budgets' THEN RETURN QUERY VALUES ('budget', (r ->> 'id')::uuid), (
         CASE r ->> 'scope' WHEN 'key' THEN 'key' ELSE 'keys' END,
         (CASE r ->> 'scope' WHEN 'wallet' THEN r ->> 'organization' ELSE r ->> 'id' END)::uuid);
+        RETURN QUERY SELECT 'project', project FROM budget_parts WHERE budget = (r ->> 'id')::uuid;
     WHEN 'rate_limits' THEN RETURN QUERY VALUES (
         CASE r ->> 'scope' WHEN 'organization' THEN 'organizations' ELSE r ->> 'scope' END,
         CASE r ->> 'scope' WHEN 'organization' THEN nobody ELSE (r ->> 'subject_id')::uuid END);

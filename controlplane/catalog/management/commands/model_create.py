@@ -8,12 +8,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import transaction
 
 from controlplane.catalog.models import Task
-from controlplane.catalog.services import (
-    ModelDraft,
-    PriceDraft,
-    model_create,
-    price_publish,
-)
+from controlplane.catalog.services import ModelDraft, PriceDraft, model_create, price_publish
 from controlplane.core.arguments import arguments_named
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.kernel.money import MICRO_PER_USD
@@ -43,6 +38,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("name", metavar="NAME", help="name that nodes and clients use")
+        parser.add_argument("--images", type=int, default=0, help="most images in a request")
         parser.add_argument("--pool", default="default", help="pool of nodes that serve it")
         parser.add_argument(
             "--task", choices=Task.values, default=Task.GENERATE, help="what it does"
@@ -66,6 +62,7 @@ class Command(BaseCommand):
             output_tokens_default=options["output_default"] or 0,
             output_tokens_max=options["output_max"] or 0,
             task=task,
+            images_max=options["images"],
         )
         embeds = task == Task.EMBED
         price = PriceDraft(

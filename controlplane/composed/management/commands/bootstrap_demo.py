@@ -7,9 +7,8 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import transaction
 
-from controlplane.composed.demo import ADMIN_EMAIL, EMBED_NODE_NAME, NODE_NAME, demo_ensure
-from controlplane.embedded.demo import EMBED_CREDENTIAL, NODE_CREDENTIAL, write_private
-from controlplane.tenants.sign_in.accounts import SETUP_PATH
+from controlplane.composed.demo import demo_ensure
+from controlplane.embedded.demo import EMBED_CREDENTIAL, NODE_CREDENTIAL, DemoFiles
 
 
 class Command(BaseCommand):
@@ -23,27 +22,13 @@ class Command(BaseCommand):
         parser.add_argument("--embed", action="store_true")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        secrets = settings.DATA_DIR / "secrets"
-        node, embed = secrets / NODE_CREDENTIAL, secrets / EMBED_CREDENTIAL
-        renew = options["new_node_credential"]
+        files, renew = DemoFiles(settings.DATA_DIR), options["new_node_credential"]
         with transaction.atomic():
             # Without its file a credential is lost: only its HMAC was kept.
             made = demo_ensure(
-                new_node_credential=renew or not node.exists(),
+                new_node_credential=renew or files.lacks(NODE_CREDENTIAL),
                 embed=options["embed"],
-                new_embed_credential=renew or not embed.exists(),
+                new_embed_credential=renew or files.lacks(EMBED_CREDENTIAL),
             )
-            for file, secret in ((node, made.node_credential), (embed, made.embed_credential)):
-                if secret is not None:
-                    write_private(file, secret + "\n")
-        answer = {
-            "first_start": made.first_start,
-            "api_key": made.api_key,
-            "node_credential": made.node_credential,
-            "setup_path": made.setup_token and f"{SETUP_PATH}{made.setup_token}",
-            "node_name": NODE_NAME,
-            "embed_credential": made.embed_credential,
-            "embed_name": EMBED_NODE_NAME,
-            "admin_email": ADMIN_EMAIL,
-        }
-        self.stdout.write(msgspec.json.encode(answer).decode())
+            files.keep_credentials(made)
+        self.stdout.write(msgspec.json.encode(made).decode())

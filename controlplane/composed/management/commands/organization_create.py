@@ -7,11 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 
 from controlplane.billing.budgets.models import UNLIMITED_NANO
-from controlplane.composed.organizations.services import (
-    FIRST_BUDGET_NANO,
-    FIRST_PROJECT,
-    organization_open,
-)
+from controlplane.composed.organizations import services
 from controlplane.core.arguments import arguments_named
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.kernel.money import NANO_PER_USD
@@ -31,21 +27,21 @@ class Command(BaseCommand):
         parser.add_argument(
             "--budget-usd",
             type=_nano,
-            default=FIRST_BUDGET_NANO,
+            default=services.FIRST_BUDGET_NANO,
             metavar="N",
-            help=f"total budget in USD (default: {FIRST_BUDGET_NANO // NANO_PER_USD})",
+            help=f"total budget in USD (default: {services.FIRST_BUDGET_NANO // NANO_PER_USD})",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
         with arguments_named(name="NAME", owner="--owner"):
-            made = organization_open(
+            made = services.organization_open(
                 actor=OPERATOR,
                 name=options["name"],
                 owner=options["owner"],
                 budget_nano=options["budget_usd"],
             )
         name = made.organization.name
-        self.stdout.write(f"Created {name} with the project {FIRST_PROJECT!r}.")
+        self.stdout.write(f"Created {name} with the project {services.FIRST_PROJECT!r}.")
         if made.token is not None:
             self.stdout.write(f"{made.owner.email} sets a password at {SETUP_PATH}{made.token}")
 

@@ -7,17 +7,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 
-from controlplane.core.database_roles import (
-    APP_CONNECTIONS_SHARE,
-    CONNECT_SECONDS_MAX,
-    LEDGER_ROLE,
-    DatabaseRole,
-    MissingRights,
-    WantedRoles,
-    app_settings,
-    bootstrap,
-    gateway_settings,
-)
+from controlplane.core import database_roles
 from controlplane.embedded.postgres import SUPERUSER
 
 
@@ -29,8 +19,8 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            made = bootstrap(_maintenance_dsn(), _wanted())
-        except MissingRights as error:
+            made = database_roles.bootstrap(_maintenance_dsn(), _wanted())
+        except database_roles.MissingRights as error:
             statements = "\n".join(error.statements)
             raise CommandError(
                 f"{error} Run this as an administrator of the server, then start again:\n"
@@ -57,20 +47,24 @@ def _first_steps() -> str:
     )
 
 
-def _wanted() -> WantedRoles:
+def _wanted() -> database_roles.WantedRoles:
     databases = settings.DATABASES
-    return WantedRoles(
+    return database_roles.WantedRoles(
         database=databases["default"]["NAME"],
         owner=_role("owner", {}),
-        app=_role("default", app_settings(), APP_CONNECTIONS_SHARE),
-        gateway=_role("gateway", gateway_settings()),
-        ledger=DatabaseRole(LEDGER_ROLE, None, {}),
+        app=_role("default", database_roles.app_settings(), database_roles.APP_CONNECTIONS_SHARE),
+        gateway=_role("gateway", database_roles.gateway_settings()),
+        ledger=database_roles.DatabaseRole(database_roles.LEDGER_ROLE, None, {}),
     )
 
 
-def _role(alias: str, role_settings: dict[str, str], share: float | None = None) -> DatabaseRole:
+def _role(
+    alias: str, role_settings: dict[str, str], share: float | None = None
+) -> database_roles.DatabaseRole:
     connection = settings.DATABASES[alias]
-    return DatabaseRole(connection["USER"], connection["PASSWORD"], role_settings, share)
+    return database_roles.DatabaseRole(
+        connection["USER"], connection["PASSWORD"], role_settings, share
+    )
 
 
 def _maintenance_dsn() -> str:
@@ -80,7 +74,7 @@ def _maintenance_dsn() -> str:
         login = {"user": SUPERUSER, "password": settings.SUPERUSER_PASSWORD, "dbname": "postgres"}
     else:
         login = {"user": owner["USER"], "password": owner["PASSWORD"], "dbname": owner["NAME"]}
-    options = {"connect_timeout": CONNECT_SECONDS_MAX, **owner["OPTIONS"]}
+    options = {"connect_timeout": database_roles.CONNECT_SECONDS_MAX, **owner["OPTIONS"]}
     return psycopg.conninfo.make_conninfo(
         host=owner["HOST"], port=owner["PORT"] or None, **options, **login
     )

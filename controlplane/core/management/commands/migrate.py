@@ -19,26 +19,21 @@ from controlplane.core.database_roles import APP_ROLE
 from controlplane.core.sqlfiles import replace_functions
 
 # A change of a table waits behind who reads it, and everybody after waits behind the change.
-LOCK_TIMEOUT = "3s"
+BOUNDED = "SET lock_timeout = '3s'", "RESET lock_timeout"
+# A lock of the session, which ends with its connection.
+ALONE = (
+    "SELECT pg_advisory_lock(hashtext('sluice migrate'))",
+    "SELECT pg_advisory_unlock(hashtext('sluice migrate'))",
+)
 LOCK_TRIES_MAX = 10
 LOCK_RETRY_S = 2.0
 # Read and written by pages and jobs, whoever's rows they are.
 OPEN_TABLES = frozenset(
     {
-        "auth_group",
-        "auth_group_permissions",
-        "auth_permission",
-        "axes_accessattempt",
-        "axes_accessattemptexpiration",
-        "axes_accessfailurelog",
-        "axes_accesslog",
-        "django_content_type",
-        "django_migrations",
-        "django_session",
-        "outside_identities",
-        "recovery_codes",
-        "second_factors",
-        "setup_links",
+        *("auth_group", "auth_group_permissions", "auth_permission", "axes_accessattempt"),
+        *("axes_accessattemptexpiration", "axes_accessfailurelog", "axes_accesslog"),
+        *("django_content_type", "django_migrations", "django_session"),
+        *("outside_identities", "recovery_codes", "second_factors", "setup_links"),
         "user_sessions",
     }
 )
@@ -59,15 +54,15 @@ class Command(migrate.Command):
     """Django's command on the owner's connection."""
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Django's arguments, with the owner's connection as the default."""
         super().add_arguments(parser)
         parser.set_defaults(database="owner")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Migrate, then grant; raises CommandError for a table that nobody has decided about."""
-        with _alone(options["database"]), _lock_timeout(options["database"]):
+        database = options["database"]
+        with _between(database, *ALONE), _between(database, *BOUNDED):
             self._migrate(*args, **options)
-        with connections[options["database"]].cursor() as cursor:
+        with connections[database].cursor() as cursor:
             cursor.execute(UNDECIDED_TABLES)
             found = cursor.fetchall()
             undecided = [name for name, _, of in found if (of or name) not in OPEN_TABLES]
@@ -103,23 +98,12 @@ class Command(migrate.Command):
 
 
 @contextmanager
-def _alone(database: str) -> Iterator[None]:
-    """Hold a lock of the session, which ends with its connection."""
+def _between(database: str, before: str, after: str) -> Iterator[None]:
+    """Statements on the session, around what is done on it."""
     with connections[database].cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_lock(hashtext('sluice migrate'))")
+        cursor.execute(before)
     try:
         yield
     finally:
         with connections[database].cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_unlock(hashtext('sluice migrate'))")
-
-
-@contextmanager
-def _lock_timeout(database: str) -> Iterator[None]:
-    with connections[database].cursor() as cursor:
-        cursor.execute("SELECT set_config('lock_timeout', %s, false)", [LOCK_TIMEOUT])
-    try:
-        yield
-    finally:
-        with connections[database].cursor() as cursor:
-            cursor.execute("RESET lock_timeout")
+            cursor.execute(after)

@@ -14,8 +14,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from controlplane.core.keycheck import find_credentials, scan
 from controlplane.embedded.launch import Launch, Options
 from controlplane.embedded.layout import LayoutError, embedded_layout
-from controlplane.embedded.processes import ServerError, end_left_overs
-from controlplane.embedded.runfile import Run, RunFile, living
+from controlplane.embedded.processes import Run, RunFile, ServerError, end_left_overs, living
 from controlplane.kernel.keys.format import redacted
 
 STOP_SECONDS_MAX = 90.0

@@ -14,30 +14,21 @@ from django.utils import timezone
 
 from controlplane.core.arguments import arguments_named
 from controlplane.core.audit.entries import OPERATOR
-from controlplane.embedded.runfile import Run, RunFile, own_entry
+from controlplane.embedded.processes import Run, RunFile, own_entry
 from controlplane.embedded.supervisor import Supervisor
-from controlplane.fleet.digests import digest_decide
+from controlplane.fleet import services
 from controlplane.fleet.driver import POLL_S, Driver, DriverHost
-from controlplane.fleet.enrolment import LIFE_HOURS_DEFAULT, TokenDraft, token_create
-from controlplane.fleet.lives import (
-    DRAIN_S_DEFAULT,
-    node_allow,
-    node_approve,
-    node_drain,
-    node_forgive,
-    node_remove,
-    node_undrain,
-)
-from controlplane.fleet.overview import NodeView
-from controlplane.fleet.selectors import digest_list, node_get
-from controlplane.fleet.signals import signals
+from controlplane.fleet.models import Node
+from controlplane.fleet.overview import NodeView, signals
+from controlplane.fleet.selectors import digest_list, fleet_get
+from controlplane.fleet.services import LIFE_HOURS_DEFAULT, TokenDraft, digest_decide, token_create
 
 ABOUT = {
-    "approve": (node_approve, "approve a waiting node"),
-    "drain": (node_drain, "drain: no new jobs, running ones finish"),
-    "undrain": (node_undrain, "resume a drained node"),
-    "remove": (node_remove, "revoke its credentials and close its connections"),
-    "forgive": (node_forgive, "end its quarantine"),
+    "approve": (services.node_approve, "approve a waiting node"),
+    "drain": (services.node_drain, "drain: no new jobs, running ones finish"),
+    "undrain": (services.node_undrain, "resume a drained node"),
+    "remove": (services.node_remove, "revoke its credentials and close its connections"),
+    "forgive": (services.node_forgive, "end its quarantine"),
 }
 DIGEST_CHARS_SHOWN = 12
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -55,7 +46,9 @@ class Command(BaseCommand):
             one = commands.add_parser(name, help=about)
             one.add_argument("node", metavar="NODE")
             if name == "drain":
-                one.add_argument("--deadline", type=int, default=DRAIN_S_DEFAULT, metavar="SECONDS")
+                one.add_argument(
+                    "--deadline", type=int, default=services.DRAIN_S_DEFAULT, metavar="SECONDS"
+                )
         allow = commands.add_parser("allow", help="set which models a node may serve")
         allow.add_argument("node", metavar="NODE")
         allow.add_argument("--model", action="append", metavar="M", help="repeat; default: any")
@@ -81,8 +74,10 @@ class Command(BaseCommand):
         command = options["command"]
         if command in ABOUT:
             self._act(command, options)
+        elif command.startswith("digest-"):
+            self._decide(options, approved=command == "digest-approve")
         else:
-            getattr(self, "_" + command.replace("-", "_"))(options)
+            getattr(self, f"_{command}")(options)
 
     def _act(self, command: str, options: dict[str, Any]) -> None:
         more = {"deadline_s": options["deadline"]} if command == "drain" else {}
@@ -92,7 +87,9 @@ class Command(BaseCommand):
 
     def _allow(self, options: dict[str, Any]) -> None:
         with arguments_named(models="--model"):
-            node_allow(actor=OPERATOR, node=_node(options["node"]), models=options["model"])
+            services.node_allow(
+                actor=OPERATOR, node=_node(options["node"]), models=options["model"]
+            )
         self.stdout.write("Done.")
 
     def _list(self, options: dict[str, Any]) -> None:
@@ -121,12 +118,6 @@ class Command(BaseCommand):
         for row in digest_list(user=OPERATOR):
             shown = row.digest[:DIGEST_CHARS_SHOWN] or "(text only)"
             self.stdout.write(f"{row.model} {shown} {row.state}, offered by {row.offered_by}")
-
-    def _digest_approve(self, options: dict[str, Any]) -> None:
-        self._decide(options, approved=True)
-
-    def _digest_refuse(self, options: dict[str, Any]) -> None:
-        self._decide(options, approved=False)
 
     def _decide(self, options: dict[str, Any], *, approved: bool) -> None:
         model, start = options["model"], options["digest"]
@@ -173,9 +164,9 @@ class Command(BaseCommand):
             self.stdout.write(f"runs {', '.join(sorted(driver.names)) or 'nothing'}")
 
 
-def _node(name: str) -> Any:
+def _node(name: str) -> Node:
     try:
-        return node_get(user=OPERATOR, name=name)
+        return fleet_get(Node, user=OPERATOR, name=name)
     except ObjectDoesNotExist:
         raise CommandError(f"NODE: node {name!r} not found.") from None
 

@@ -26,10 +26,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         with arguments_named(name="NAME", pool="--pool", models="--model"):
             made = node_credential_create(
-                actor=OPERATOR,
-                name=options["name"],
-                pool=options["pool"],
-                models=options["model"],
+                actor=OPERATOR, name=options["name"], pool=options["pool"], models=options["model"]
             )
         self.stdout.write(made.secret)
         self.stderr.write("Not shown again; the node reads it from SLUICE_NODE_CREDENTIAL.")

@@ -7,30 +7,29 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from controlplane.core.arguments import arguments_named
 from controlplane.core.audit.entries import OPERATOR
+from controlplane.insights import compare as bounds
 from controlplane.insights.client import Client, Refused, gateway_url, key_from_environment
-from controlplane.insights.compare import (
-    OUTPUT_DEFAULT,
-    OUTPUT_MAX,
-    REQUESTS_DEFAULT,
-    REQUESTS_MAX,
-    SECONDS_DEFAULT,
-    SECONDS_MAX,
-    WORDS_DEFAULT,
-    WORDS_MAX,
-    Setup,
-    WayResult,
-    compare,
-)
+from controlplane.insights.compare import Setup, WayResult
 from controlplane.insights.comparisons import cards_of, compared_models, comparison_save
 from controlplane.kernel.ids import public_id
 from controlplane.kernel.money import usd_text
 
 US_PER_MS = 1_000
 BOUNDS: dict[str, tuple[type, float, float, str]] = {
-    "requests": (int, REQUESTS_DEFAULT, REQUESTS_MAX, "requests per way"),
-    "seconds": (float, SECONDS_DEFAULT, SECONDS_MAX, "time limit per way for starting requests"),
-    "output-tokens": (int, OUTPUT_DEFAULT, OUTPUT_MAX, "longest answer"),
-    "words": (int, WORDS_DEFAULT, WORDS_MAX, "length of the passages in the whole prompt"),
+    "requests": (int, bounds.REQUESTS_DEFAULT, bounds.REQUESTS_MAX, "requests per way"),
+    "seconds": (
+        float,
+        bounds.SECONDS_DEFAULT,
+        bounds.SECONDS_MAX,
+        "time limit per way for starting requests",
+    ),
+    "output-tokens": (int, bounds.OUTPUT_DEFAULT, bounds.OUTPUT_MAX, "longest answer"),
+    "words": (
+        int,
+        bounds.WORDS_DEFAULT,
+        bounds.WORDS_MAX,
+        "length of the passages in the whole prompt",
+    ),
 }
 
 
@@ -60,16 +59,13 @@ class Command(BaseCommand):
         setup = Setup(
             large=large,
             small=small,
-            requests=options["requests"],
-            seconds=options["seconds"],
-            output_tokens=options["output_tokens"],
-            words=options["words"],
+            **{name.replace("-", "_"): options[name.replace("-", "_")] for name in BOUNDS},
         )
         if large == small:
             self.stdout.write(f"Only {large} is compared: no smaller model is served at a price.")
         connect = partial(Client, gateway_url(options["url"]), key_from_environment())
         try:
-            ways = compare(setup, connect, cards_of(actor=OPERATOR), done=self._show)
+            ways = bounds.compare(setup, connect, cards_of(actor=OPERATOR), done=self._show)
         except Refused as error:
             raise CommandError(f"No answer: {error}") from error
         kept = comparison_save(actor=OPERATOR, setup=setup, ways=ways)

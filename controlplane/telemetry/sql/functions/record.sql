@@ -14,13 +14,15 @@ BEGIN
     INSERT INTO request_records (
         request, organization, project, key, started_at, cost_nano, total_us, ttft_us,
         prompt_tokens, cached_tokens, output_tokens, status, stream,
-        model, route, node, pool, region, operation, error_code, finish, safety, spans, receipt)
+        model, route, node, pool, region, operation, error_code, finish, safety, spans, receipt,
+        end_user)
     SELECT r.request, i.ids[1], i.ids[2], i.ids[3],
            to_timestamp(0) + r.started_us * interval '1 microsecond',
            n.figures[1], n.figures[2], n.figures[3], n.figures[4], n.figures[5], n.figures[6],
            n.figures[7], n.figures[8] = 1,
            w.words[1], w.words[2], w.words[3], w.words[4], w.words[5], w.words[6], w.words[7],
-           w.words[8], w.words[9], decode(r.spans, 'hex'), decode(r.receipt, 'hex')
+           w.words[8], w.words[9], decode(r.spans, 'hex'), decode(r.receipt, 'hex'),
+           coalesce(w.words[10], '')
     FROM unnest(p_request, p_started_us, p_ids, p_numbers, p_words, p_spans, p_receipt)
              AS r(request, started_us, ids, figures, words, spans, receipt),
          LATERAL (SELECT r.ids::uuid[] OFFSET 0) AS i(ids),

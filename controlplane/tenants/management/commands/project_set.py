@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from controlplane.core.arguments import arguments_named
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.tenants.models import WEIGHT_MAX, WEIGHT_MIN, Project, SafetyMode
 from controlplane.tenants.selectors import organizations_named, project_named
@@ -59,15 +59,9 @@ class Command(BaseCommand):
         if content is not None:
             self.stdout.write(f"Keeping text of prompts of {project.name} is {content}.")
         if weight is not None:
-            _weigh(project, weight)
+            with arguments_named(weight="--weight"):
+                project_weigh(actor=OPERATOR, project=project, weight=weight)
             self.stdout.write(f"The weight of {project.name} is set to {weight}.")
-
-
-def _weigh(project: Project, weight: int) -> None:
-    try:
-        project_weigh(actor=OPERATOR, project=project, weight=weight)
-    except ValidationError as error:
-        raise CommandError(f"--weight: {error.message_dict['weight'][0]}") from error
 
 
 def _project(organization_name: str, name: str) -> Project:

@@ -7,13 +7,7 @@ from django.db import transaction
 
 from controlplane.core.arguments import arguments_named
 from controlplane.core.audit.entries import OPERATOR
-from controlplane.tenants.sign_in.accounts import (
-    SETUP_PATH,
-    setup_link_create,
-    setup_link_tell,
-    user_create,
-    user_find,
-)
+from controlplane.tenants.sign_in import accounts
 
 
 class Command(BaseCommand):
@@ -32,15 +26,15 @@ class Command(BaseCommand):
         with transaction.atomic():
             if options["create"]:
                 with arguments_named(email="EMAIL"):
-                    user = user_create(actor=OPERATOR, email=email, is_staff=True)
-            elif (found := user_find(email=email)) is not None:
+                    user = accounts.user_create(actor=OPERATOR, email=email, is_staff=True)
+            elif (found := accounts.user_find(email=email)) is not None:
                 user = found
             else:
                 raise CommandError(
                     f"EMAIL: account {email!r} not found; use --create to create it."
                 )
-            token = setup_link_create(actor=OPERATOR, user=user)
+            token = accounts.setup_link_create(actor=OPERATOR, user=user)
         if not options["create"]:
-            setup_link_tell(actor=OPERATOR, user=user)
-        self.stdout.write(f"{SETUP_PATH}{token}")
+            accounts.setup_link_tell(actor=OPERATOR, user=user)
+        self.stdout.write(f"{accounts.SETUP_PATH}{token}")
         self.stderr.write("Open this path on the dashboard. It works once and expires in one day.")

@@ -1,0 +1,1 @@
+"""Batches of requests as pages see them; gateways take and run them."""

@@ -1,0 +1,1 @@
+"""The Contents port: what was said, sealed."""

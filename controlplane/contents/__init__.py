@@ -1,0 +1,1 @@
+"""What was said, where a project keeps it: sealed, searched blindly, read under audit."""

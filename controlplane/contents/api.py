@@ -1,0 +1,110 @@
+"""What was said under /api/organizations/<id>/projects/<id>/: settings, reading, deleting."""
+
+from typing import Any, TypedDict
+from uuid import UUID
+
+import msgspec
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.contents import services
+from controlplane.core.api.schema import operation
+from controlplane.core.api.views import ApiView
+from controlplane.kernel.ids import RequestId
+from controlplane.tenants.models import Project
+from controlplane.tenants.people.selectors import project_of
+
+END_USER = OpenApiParameter("end_user", str, description="As requests name them.")
+SEARCH = (
+    OpenApiParameter("words", str, description="All of them are in prompt or answer."),
+    OpenApiParameter("days", int, description="How far back."),
+    END_USER,
+    *(OpenApiParameter(name, str, description="Exactly.") for name in ("model", "key", "status")),
+)
+
+
+class KeepingBody(msgspec.Struct, forbid_unknown_fields=True):
+    """How long it is kept, and the roles that may read it; 0 days deletes what is kept."""
+
+    keeps_days: int
+    content_readers: list[str]
+
+
+class ContentJson(TypedDict):
+    """What was said in a request: `body` as its client sent it, and each choice of the answer."""
+
+    id: RequestId
+    object: str
+    model: str
+    path: str
+    started_us: int
+    end_user: str
+    status: str
+    truncated: bool
+    choices: list[dict[str, Any]]
+    body: Any
+
+
+class DeletedJson(TypedDict):
+    """In how many requests something was deleted."""
+
+    deleted: int
+
+
+class ContentView(ApiView):
+    """What the operations share."""
+
+    def project(self) -> Project:
+        names = ("organization_id", "project_id")
+        return project_of(actor=self.actor(), **{name: self.kwargs[name] for name in names})
+
+
+class KeepingView(ContentView):
+    @operation(body=KeepingBody, answer=KeepingBody, step_up=True)
+    def put(self, request: Request, **_: UUID) -> Response:
+        """Set how long a project keeps prompts and answers, and for whom. Owners only."""
+        body = self.body(KeepingBody)
+        keeping = services.Keeping(body.keeps_days, body.content_readers)
+        found = services.contents_configure(
+            actor=self.actor(), project=self.project(), keeping=keeping
+        )
+        return Response({name: getattr(found, name) for name in body.__struct_fields__})
+
+
+class ContentsView(ContentView):
+    @operation(list_of=ContentJson, params=SEARCH)
+    def get(self, request: Request, **_: UUID) -> Response:
+        """List prompts and answers, newest first. Audited."""
+        found = services.content_page(
+            actor=self.actor(),
+            project=self.project(),
+            wanted=services.ContentFilter.of(request.query_params),
+            ask=self.page_ask("req"),
+        )
+        return self.page(found, services.content_json)
+
+    @operation(answer=DeletedJson, params=[END_USER])
+    def delete(self, request: Request, **_: UUID) -> Response:
+        """Delete all that one end user said in a project."""
+        name = request.query_params.get("end_user", "")
+        count = services.end_user_delete(actor=self.actor(), project=self.project(), end_user=name)
+        return Response({"deleted": count})
+
+
+class OneContentView(ContentView):
+    @operation(answer=ContentJson)
+    def get(self, request: Request, request_id: UUID, **_: UUID) -> Response:
+        """Get prompt and answer of a request. Audited."""
+        found = services.content_read(
+            actor=self.actor(), project=self.project(), request=request_id, use="read"
+        )
+        return Response(services.content_json(found))
+
+    @operation(answer=DeletedJson)
+    def delete(self, request: Request, request_id: UUID, **_: UUID) -> Response:
+        """Delete prompt and answer of a request."""
+        count = services.content_delete(
+            actor=self.actor(), project=self.project(), request=request_id
+        )
+        return Response({"deleted": count})

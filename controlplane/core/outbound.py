@@ -1,0 +1,131 @@
+"""Requests to addresses that people have written: never into our own network.
+
+The address is looked up once and checked, and the connection goes to what was checked: a name that
+changes its mind in between leads nowhere else. Redirects are not followed.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ipaddress
+import socket
+import ssl
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from threading import Timer
+from urllib.parse import SplitResult, urlsplit
+
+LOOK_UP_S_MAX = 3.0
+# Names that their servers answer slowly hold threads of these alone, some 30 s each: the two
+# senders that one organization may have begin 20 in that time.
+LOOK_UPS_MAX = 32
+CONNECT_S_MAX = 5.0
+# From the connection's begin to the answer's end: a byte now and then must not hold a worker.
+EXCHANGE_S_MAX = 10.0
+OUTBOUND_S_MAX = LOOK_UP_S_MAX + EXCHANGE_S_MAX
+_PORTS = {"http": 80, "https": 443}
+# Addresses of IPv4 in IPv6: a translator, or an old stack, leads to the one inside.
+_NAT64, _COMPATIBLE = map(ipaddress.IPv6Network, ("64:ff9b::/96", "::/96"))
+_look_ups = ThreadPoolExecutor(LOOK_UPS_MAX, "look-up")
+
+
+class NotReached(Exception):
+    """There was no answer, or none is wanted from there; the words are for whoever wrote it."""
+
+
+def outbound(
+    method: str, url: str, *, headers: dict[str, str], private: bool, bytes_max: int,
+    body: bytes | None = None,
+) -> tuple[int, bytes]:  # fmt: skip
+    """Status and first bytes of the answer of an http:// or https:// URL without a user name.
+
+    `private` permits addresses inside networks. Raises NotReached.
+    """
+    parts = urlsplit(url)
+    connection = _connection(parts, private=private)
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    bound = Timer(EXCHANGE_S_MAX, connection.cut)
+    try:
+        bound.start()
+        connection.connect()
+        connection.request(method, path, body, headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read(bytes_max)
+    except OSError as error:
+        raise NotReached(f"no answer: {error}") from error
+    # A path that is not ASCII; the error's words would tell of it.
+    except (ValueError, http.client.InvalidURL):
+        raise NotReached("the address is not allowed") from None
+    except http.client.HTTPException as error:
+        raise NotReached(f"no answer: {error}") from error
+    finally:
+        bound.cancel()
+        connection.close()
+
+
+def _connection(parts: SplitResult, *, private: bool) -> _Checked:
+    host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
+    checked = public_address(host, port, private=private)
+    if parts.scheme == "https":
+        return _CheckedHttps(host, port, checked)
+    return _Checked(host, port, checked)
+
+
+def public_address(host: str, port: int, *, private: bool) -> str:
+    """An address of the host; raises NotReached for one inside a network."""
+    looked_up = _look_ups.submit(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    try:
+        found = looked_up.result(LOOK_UP_S_MAX)
+    # A label that is too long is a UnicodeError.
+    except (OSError, ValueError) as error:
+        looked_up.cancel()
+        raise NotReached(f"{host} cannot be resolved: {error}") from error
+    address = str(found[0][4][0])
+    if not private and not _is_public(address):
+        raise NotReached(f"{host} resolves to a private address, {address}")
+    return address
+
+
+def _is_public(text: str) -> bool:
+    """Whether it is an address of the internet, also where it stands for one of IPv4."""
+    address = ipaddress.ip_address(text)
+    if isinstance(address, ipaddress.IPv6Address):
+        if address in _COMPATIBLE or address.is_site_local:
+            return False
+        inner = address.sixtofour or address.ipv4_mapped
+        if address in _NAT64:
+            inner = ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
+        if inner is not None and not inner.is_global:
+            return False
+    return address.is_global and not address.is_multicast
+
+
+class _Checked(http.client.HTTPConnection):
+    """Connects to the address that was checked."""
+
+    def __init__(self, host: str, port: int, address: str) -> None:
+        super().__init__(host, port, timeout=EXCHANGE_S_MAX)
+        self._address = address
+        self._wire: socket.socket | None = None
+
+    def connect(self) -> None:
+        address = (self._address, self.port)
+        self.sock = self._wire = socket.create_connection(address, CONNECT_S_MAX)
+
+    def cut(self) -> None:
+        """End what is under way, from another thread; a connection that is over stays as it is."""
+        if self._wire is not None:
+            with suppress(OSError):
+                socket.socket.shutdown(self._wire, socket.SHUT_RDWR)
+
+
+class _CheckedHttps(_Checked):
+    def connect(self) -> None:
+        """Connect, and let the other side prove its name."""
+        super().connect()
+        context = ssl.create_default_context()
+        self.sock = self._wire = wire = context.wrap_socket(
+            self.sock, server_hostname=self.host, do_handshake_on_connect=False
+        )
+        # Where it can be cut: a handshake may drip as well as an answer.
+        wire.do_handshake()
