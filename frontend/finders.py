@@ -51,7 +51,6 @@ class OneFileStorage(FileSystemStorage):
     prefix = ""
 
     def path(self, name: str) -> str:
-        """Place of a file; raises FileNotFoundError for any other name."""
         place = known_files().get(name)
         if place is None:
             raise FileNotFoundError(name)
@@ -64,7 +63,6 @@ class PlotlyFinder(BaseFinder):
     storage = OneFileStorage()
 
     def check(self, **kwargs: Any) -> list[CheckMessage]:
-        """Without its script every chart would stay empty."""
         if plotly_file().is_file():
             return []
         return [Error("Plotly's script is missing.", hint="Install Sluice again.", id="sluice.E1")]

@@ -3,21 +3,8 @@
 from django.urls import include, path
 
 GROUPS = (
-    "overview",
-    "latency",
-    "cache",
-    "requests",
-    "insights",
-    "keys",
-    "slos",
-    "stages",
-    "money",
-    "developers",
-    "fleet",
-    "configuration",
-    "routing",
-    "people",
-    "payments",
+    *("overview", "latency", "cache", "requests", "insights", "keys", "slos", "stages", "money"),
+    *("developers", "fleet", "configuration", "routing", "people", "payments"),
 )
 
 urlpatterns = [path("", include(f"frontend.{group}.urls")) for group in GROUPS]

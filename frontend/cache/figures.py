@@ -1,22 +1,29 @@
-"""The Cache page's figures: what reuse delivered, what it saved, and what was missed and why."""
+"""The Cache page's figures: what reuse delivered, what it saved, and what was missed and why, added
+up over a sample of requests.
+"""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+import msgspec
+
 from controlplane.kernel.money import usd_short, usd_text
 from controlplane.kernel.price import Price, TokenCounts, charge_nano
+from controlplane.kernel.receipt import Miss
+from controlplane.kernel.spans import INDEX, unpack_spans
 from controlplane.telemetry.selectors import Point, UsageSum
-from frontend.cache.misses import Misses
+from controlplane.telemetry.selectors_requests import Sampled
 from frontend.shared import formats
 from frontend.shared.asked import Asked, Choice
-from frontend.shared.cells import Cell
+from frontend.shared.formats import Cell
 from frontend.shared.panels import TablePanel
-from frontend.shared.plots.axes import Axis
-from frontend.shared.plots.cache import cache_figure
-from frontend.shared.plots.figure import Figure, Line, Panel, Plot
-from frontend.shared.tiles import Tile, cache_tile, compared, sums_of
+from frontend.shared.plots.figure import Axis, Figure, Line, Panel, Plot
+from frontend.shared.plots.stages import cache_figure
+from frontend.shared.tiles import Tile, cache_tile, compared, sums_of, tiles_panel
+from frontend.shared.wordings import WORDINGS
 
+_PREFILL = INDEX["s5_infer.prefill"]
 BY_WORDS = {"route": "Route", "model": "Model", "project": "Project", "key": "Key"}
 # For staff alone, and of all tenants.
 ORGANIZATION = "organization"
@@ -25,6 +32,78 @@ GROUPS_MAX = 50
 MICRO = 1_000_000
 
 Usages = Mapping[str, UsageSum]
+
+
+class _OfMiss(msgspec.Struct):
+    """All that is read of a receipt here: a sample has thousands of them."""
+
+    miss: Miss | None = None
+
+
+_DECODER = msgspec.json.Decoder(_OfMiss)
+
+
+@dataclass
+class Cause:
+    """One reason: how many of the sample's requests, and how many of their tokens."""
+
+    name: str
+    requests: int = 0
+    missed: int = 0
+    avoidable: int = 0
+    nano: int = 0
+
+    @property
+    def words(self) -> tuple[str, str]:
+        return WORDINGS.causes[self.name]
+
+
+@dataclass(frozen=True)
+class Misses:
+    """Causes, by cost. `prefill_us` is what one uncached token took; None if unknown."""
+
+    sampled: int
+    causes: list[Cause]
+    prefill_us: float | None
+
+
+def count_misses(rows: Iterable[Sampled]) -> Misses:
+    """Add a sample up; receipts that cannot be read are left out."""
+    causes: dict[str, Cause] = {}
+    sampled = took_us = tokens = 0
+    for row in rows:
+        sampled += 1
+        miss = _miss(row.receipt)
+        if miss is not None:
+            cause = causes.setdefault(miss.cause, Cause(miss.cause))
+            cause.requests += 1
+            cause.missed += miss.missed_tokens
+            cause.avoidable += miss.avoidable_tokens
+            cause.nano += miss.cost_nano
+        uncached, prefill = row.prompt_tokens - row.cached_tokens, _prefill_us(row.spans)
+        if uncached > 0 and prefill > 0:
+            took_us += prefill
+            tokens += uncached
+    return Misses(
+        sampled=sampled,
+        causes=sorted(causes.values(), key=lambda one: (-one.avoidable, -one.missed, one.name)),
+        prefill_us=took_us / tokens if tokens else None,
+    )
+
+
+def _miss(receipt: bytes) -> Miss | None:
+    try:
+        miss = _DECODER.decode(receipt).miss if receipt else None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return miss if miss is not None and miss.cause in WORDINGS.causes else None
+
+
+def _prefill_us(spans: bytes) -> int:
+    """Zero where it did not run, or an older row has fewer spans."""
+    times = unpack_spans(spans)
+    start, length = times[_PREFILL] if len(times) > _PREFILL else (-1, 0)
+    return length if start >= 0 else 0
 
 
 def by_choices(words: Mapping[str, str]) -> tuple[Choice, ...]:
@@ -55,13 +134,7 @@ class Cache:
 
     @property
     def panels(self) -> list[Panel]:
-        rows = [
-            [tile.label, cell.label, cell.text, cell.title]
-            for tile in self.tiles
-            for cell in (*tile.cells, tile.more)
-        ]
-        tiles = TablePanel("tiles", "Key figures", ["Figure", "Part", "Value", "Exactly"], rows)
-        return [tiles, self.groups, self.causes, *self.figures]
+        return [tiles_panel(self.tiles), self.groups, self.causes, *self.figures]
 
 
 def saved_nano(usage: UsageSum, price: Price) -> int:
@@ -126,7 +199,6 @@ def _tokens_figure(points: Mapping[datetime, Point], times: list[datetime]) -> F
 
 
 def _groups_panel(read: Read, dimension: str) -> TablePanel:
-    """Those with most prompt tokens first."""
     words = BY_WORDS_STAFF[dimension]
     head = [words, "Requests", "Prompt tokens", "From the cache", "Delivered, %", "Captured, %",
             "Available, %"]  # fmt: skip
@@ -168,4 +240,4 @@ def _causes_panel(misses: Misses | None) -> TablePanel:
          usd_text(cause.nano), cause.words[1]]
         for cause in (misses.causes if misses else [])
     ]  # fmt: skip
-    return TablePanel("causes", "Cache misses by cause", head, body)
+    return TablePanel("causes", "Cache misses by cause", head, body, words=head[-1])

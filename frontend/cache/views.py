@@ -1,19 +1,92 @@
 """Cache: how much of the prompts was reused, by what, what that saved, and why the rest was not."""
 
-from django.http import Http404, HttpRequest, HttpResponse
+import uuid
+from collections.abc import Mapping
+from datetime import datetime
+
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
-from django.views.decorators.http import require_GET
 
+from controlplane.catalog.selectors import model_list, price_in_force
 from controlplane.core.permissions import Action
-from controlplane.kernel.ids import public_id
-from controlplane.telemetry.reading import TooMuchToRead
-from frontend.cache.figures import BY_WORDS, BY_WORDS_STAFF, Cache, by_choices, make_cache
-from frontend.cache.reads import read_cache
+from controlplane.kernel.price import Price
+from controlplane.telemetry.selectors import SeriesQuery, UsageSum, cache_by, series_read
+from controlplane.telemetry.selectors_requests import RequestFilter, request_sample
+from controlplane.telemetry.selectors_usage import cache_by_organization
+from controlplane.tenants.selectors import apikey_list, organization_names
+from frontend.cache.figures import (
+    BY_WORDS,
+    BY_WORDS_STAFF,
+    ORGANIZATION,
+    Cache,
+    Misses,
+    Read,
+    by_choices,
+    count_misses,
+    make_cache,
+)
 from frontend.shared.access import Viewer, page
-from frontend.shared.asked import Asked, asked_context, asked_from
-from frontend.shared.filters import choices
-from frontend.shared.panels import panel_csv
+from frontend.shared.asked import Asked, asked_context, asked_from, before_of, drawn_csv, in_time
+
+
+def read_cache(viewer: Viewer, asked: Asked) -> Read:
+    """The range, the period before where it is asked for, groups, prices and causes."""
+    by = asked.chosen["by"]
+    query = SeriesQuery(
+        organization=viewer.organization.id,
+        start=asked.within.start,
+        end=asked.within.end,
+        step_s=asked.within.step_s,
+        model=asked.segment.model,
+        project=asked.segment.project_id,
+    )
+    names = _names(viewer, by)
+    groups = _groups(query, by, names)
+    return Read(
+        points=series_read(query),
+        before=before_of(query, asked),
+        by=groups,
+        by_model=groups if by == "model" else cache_by(query, "model"),
+        prices=_prices(asked.within.end),
+        names=names,
+        misses=_misses(viewer, asked),
+    )
+
+
+def _groups(query: SeriesQuery, dimension: str, names: Mapping[str, str]) -> dict[str, UsageSum]:
+    if dimension == ORGANIZATION:
+        return cache_by_organization(query, map(uuid.UUID, names))
+    return cache_by(query, dimension)
+
+
+def _prices(at: datetime) -> dict[str, Price]:
+    found = {model.name: price_in_force(model=model, at=at) for model in model_list()}
+    return {name: price for name, price in found.items() if price is not None}
+
+
+def _names(viewer: Viewer, dimension: str) -> Mapping[str, str]:
+    """What ids are called, as far as the viewer may know; raises PermissionDenied of tenants."""
+    if dimension == ORGANIZATION:
+        return {str(one): name for one, name in organization_names(actor=viewer.user).items()}
+    if dimension == "project":
+        return {str(project.id): project.name for project in viewer.projects()}
+    if dimension == "key":
+        keys = apikey_list(user=viewer.user, organization_id=viewer.organization.id)
+        return {str(key.id): key.label for key in keys}
+    return {}
+
+
+def _misses(viewer: Viewer, asked: Asked) -> Misses | None:
+    """None where the sample did not come in time: the rest of the page does without."""
+    wanted = RequestFilter(
+        organization=viewer.organization.id,
+        start=asked.within.start,
+        end=asked.within.end,
+        model=asked.segment.model,
+        project=asked.segment.project_id,
+    )
+    return in_time(lambda: count_misses(request_sample(wanted)))
 
 
 def _words(viewer: Viewer) -> dict[str, str]:
@@ -26,32 +99,19 @@ def _asked(request: HttpRequest, viewer: Viewer) -> Asked:
 
 
 def _read(viewer: Viewer, asked: Asked) -> Cache | None:
-    try:
-        return make_cache(read_cache(viewer, asked), asked)
-    except TooMuchToRead:
-        return None
+    return in_time(lambda: make_cache(read_cache(viewer, asked), asked))
 
 
-@page(Action.ORGANIZATION_VIEW)
-@require_GET
+@page(Action.ORGANIZATION_VIEW, "GET")
 def cache(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     asked = _asked(request, viewer)
-    found = _read(viewer, asked)
-    projects = [(public_id("proj", one.id), one.name) for one in viewer.projects()]
     context = {
-        **asked_context(viewer, asked, "cache"),
-        "projects": choices(projects, asked.segment.project),
-        "found": found,
-        "figures": {one.name: one.as_json() for one in found.figures} if found else {},
+        **asked_context(viewer, asked, "cache", _read(viewer, asked)),
         "dimensions": list(_words(viewer).items()),
     }
     return render(request, "cache/page.html", context)
 
 
-@page(Action.ORGANIZATION_VIEW)
-@require_GET
+@page(Action.ORGANIZATION_VIEW, "GET")
 def cache_csv(request: HttpRequest, viewer: Viewer, chart: str) -> HttpResponse:
-    found = _read(viewer, _asked(request, viewer))
-    if found is None:
-        raise Http404
-    return panel_csv(found.panels, chart)
+    return drawn_csv(_read(viewer, _asked(request, viewer)), chart)

@@ -5,7 +5,6 @@ from typing import NamedTuple
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
-from django.views.decorators.http import require_GET
 
 from controlplane.catalog.models import Task
 from controlplane.catalog.selectors import model_list
@@ -31,7 +30,12 @@ class Address(NamedTuple):
 ADDRESSES = (
     Address("POST", "/v1/chat/completions", "Chat completion, streamed or not"),
     Address("POST", "/v1/completions", "Text completion, streamed or not"),
+    Address("POST", "/v1/responses", "Chats in the shape of OpenAI's Responses API"),
     Address("POST", "/v1/embeddings", "Embeddings for texts"),
+    Address("POST", "/v1/rerank", "Documents ordered by how well they answer a query"),
+    Address("POST", "/v1/score", "Scores of pairs of texts"),
+    Address("POST", "/v1/moderations", "Whether texts are abusive"),
+    Address("POST", "/v1/tokenize", "Token ids of a prompt or of messages"),
     Address("GET", "/v1/models", "Models that your key may use"),
     Address("GET", "/v1/key", "Limits of your key, and the remainder"),
 )
@@ -46,8 +50,7 @@ def filled(snippet: Snippet, *, base: str, model: str) -> Snippet:
     return snippet._replace(text=text)
 
 
-@page(Action.KEY_VIEW)
-@require_GET
+@page(Action.KEY_VIEW, "GET")
 def api_page(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Everything that a program needs to call a model, on one page."""
     base, now = gateway_url(request), timezone.now()
@@ -70,8 +73,7 @@ def api_page(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return show(request, viewer, "api_page", "developers/api.html", context)
 
 
-@page(Action.ORGANIZATION_VIEW)
-@require_GET
+@page(Action.ORGANIZATION_VIEW, "GET")
 def api_docs(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Every operation under /api/ and /v1/organization/, to read and to try."""
     return render(request, "developers/api_docs.html", {"viewer": viewer, "here": "api_page"})

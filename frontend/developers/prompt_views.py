@@ -12,37 +12,18 @@ from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.catalog import prompts
+from controlplane.catalog import selectors as selectors
 from controlplane.catalog.models import PromptVersion
-from controlplane.catalog.selectors_prompts import (
-    PromptDryRun,
-    body_of,
-    prompt_dry_run,
-    prompt_get,
-    prompt_list,
-    prompt_version_get,
-    prompt_versions,
-    sample_values,
-)
 from controlplane.core.permissions import Action
 from controlplane.core.versions.models import NOTE_CHARS_MAX, State
 from controlplane.kernel.prompts import BadValue, PromptBody, Value, find_problems, stable_bytes
 from controlplane.kernel.rules import PERMILLE
+from frontend.shared import versions as shared
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.formats import percent
 from frontend.shared.forms import cleaned
-from frontend.shared.versions import (
-    SHARE_MAX,
-    SHARE_STEP,
-    CanaryForm,
-    DraftForm,
-    RevisionForm,
-    listed,
-    status_of,
-    text_of,
-)
 
 HERE = "prompts"
 TEXT_CHARS_MAX = 200_000
@@ -62,13 +43,13 @@ class Outcome:
     """What a form brought: typed values or text to stand in it again, and how it went."""
 
     typed: dict[str, str] | None = None
-    tried: PromptDryRun | None = None
+    tried: selectors.PromptDryRun | None = None
     text: str | None = None
     error: ValidationError | None = None
 
     @property
     def status(self) -> int:
-        return 200 if self.error is None else status_of(self.error)
+        return 200 if self.error is None else shared.status_of(self.error)
 
 
 NOTHING = Outcome()
@@ -81,27 +62,35 @@ class NewForm(forms.Form):
     project = forms.UUIDField(required=False)
 
 
-class BodyForm(DraftForm):
+class BodyForm(shared.DraftForm):
     """A draft as it was typed."""
 
     body = forms.CharField(max_length=TEXT_CHARS_MAX, strip=False)
 
 
-@page(Action.TEMPLATE_VIEW)
-@require_GET
-def prompt_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    return _index(request, viewer)
+def _index(
+    request: HttpRequest, viewer: Viewer, /, error: ValidationError | None = None
+) -> HttpResponse:
+    context = {
+        "rows": selectors.prompt_list(actor=viewer.user, organization_id=viewer.organization.id),
+        "manages": viewer.may(Action.TEMPLATE_MANAGE),
+        "projects": [(one.id, one.name) for one in viewer.projects()],
+        "errors": shared.listed(error),
+        "typed": request.POST.get("name", ""),
+        "room": prompts.TEMPLATES_MAX,
+    }
+    return show(request, viewer, HERE, "developers/prompts.html", context, error)
 
 
-@page(Action.TEMPLATE_MANAGE)
-@require_POST
+prompt_index = page(Action.TEMPLATE_VIEW, "GET")(_index)
+
+
+@page(Action.TEMPLATE_MANAGE, "POST")
 def prompt_new(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """A template with a first draft to edit."""
     try:
         read = cleaned(NewForm(request.POST))
         made = prompts.prompt_create(
-            actor=viewer.user,
-            organization_id=viewer.organization.id,
+            **viewer.whose,
             name=read["name"],
             project_id=read["project"],
         )
@@ -111,30 +100,27 @@ def prompt_new(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return redirect("prompt_version", made.name, draft.version)
 
 
-@page(Action.TEMPLATE_VIEW)
-@require_GET
+@page(Action.TEMPLATE_VIEW, "GET")
 def prompt_version(request: HttpRequest, viewer: Viewer, name: str, version: int) -> HttpResponse:
     """One version: its messages, what caches, and beside which version it differs."""
     return _version_page(request, viewer, _named(viewer, name, version))
 
 
-@page(Action.TEMPLATE_VIEW)
-@require_POST
+@page(Action.TEMPLATE_VIEW, "POST")
 def prompt_try(request: HttpRequest, viewer: Viewer, name: str, version: int) -> HttpResponse:
     """What the version sends with these variables; posted, so that no address holds a prompt."""
     found = _named(viewer, name, version)
-    body = body_of(found)
+    body = selectors.body_of(found)
     typed = {one.name: request.POST.get(VALUE_PREFIX + one.name, "") for one in body.variables}
     try:
-        tried = prompt_dry_run(body, _values(body, typed))
+        tried = selectors.prompt_dry_run(body, _values(body, typed))
     except BadValue as error:
         wrong = ValidationError({f"variables.{error.name}": str(error)})
         return _version_page(request, viewer, found, Outcome(typed=typed, error=wrong))
     return _version_page(request, viewer, found, Outcome(typed=typed, tried=tried))
 
 
-@page(Action.TEMPLATE_MANAGE)
-@require_POST
+@page(Action.TEMPLATE_MANAGE, "POST")
 def prompt_act(
     request: HttpRequest, viewer: Viewer, name: str, version: int, action: str
 ) -> HttpResponse:
@@ -172,14 +158,14 @@ def _save(request: HttpRequest, viewer: Viewer, version: PromptVersion) -> Done:
 
 
 def _publish(request: HttpRequest, viewer: Viewer, version: PromptVersion) -> Done:
-    version.revision = cleaned(RevisionForm(request.POST))["revision"]
+    version.revision = cleaned(shared.RevisionForm(request.POST))["revision"]
     now = _versions(viewer, version).publish(version)
     return now, f"Version {now.version} is live; gateways apply it within two seconds."
 
 
 def _canary(request: HttpRequest, viewer: Viewer, version: PromptVersion) -> Done:
-    read = cleaned(CanaryForm(request.POST))
-    version.revision, share = read["revision"], int(read["share"] * SHARE_STEP)
+    read = cleaned(shared.CanaryForm(request.POST))
+    version.revision, share = read["revision"], int(read["share"] * shared.SHARE_STEP)
     now = _versions(viewer, version).canary_start(version, share_permille=share)
     return now, f"{read['share']} % of requests that name no version get version {now.version}."
 
@@ -215,28 +201,16 @@ ACTIONS: dict[str, Callable[[HttpRequest, Viewer, PromptVersion], Done]] = {
 }
 
 
-def _index(
-    request: HttpRequest, viewer: Viewer, error: ValidationError | None = None
-) -> HttpResponse:
-    context = {
-        "rows": prompt_list(actor=viewer.user, organization_id=viewer.organization.id),
-        "manages": viewer.may(Action.TEMPLATE_MANAGE),
-        "projects": viewer.projects(),
-        "errors": listed(error),
-        "typed": request.POST.get("name", ""),
-        "room": prompts.TEMPLATES_MAX,
-    }
-    return show(request, viewer, HERE, "developers/prompts.html", context, error)
-
-
 def _version_page(
     request: HttpRequest, viewer: Viewer, version: PromptVersion, outcome: Outcome = NOTHING
 ) -> HttpResponse:
-    body, template = body_of(version), version.template
-    versions = prompt_versions(actor=viewer.user, template=template)
+    body, template = selectors.body_of(version), version.template
+    versions = selectors.prompt_versions(actor=viewer.user, template=template)
     in_force = next((one for one in versions if one.state == State.PUBLISHED), None)
     tried = outcome.tried
-    values = outcome.typed or {name: str(value) for name, value in sample_values(body).items()}
+    values = outcome.typed or {
+        name: str(value) for name, value in selectors.sample_values(body).items()
+    }
     context: dict[str, Any] = {
         "template": template,
         "version": version,
@@ -250,16 +224,16 @@ def _version_page(
         "messages_shown": tried.messages if tried else body.messages,
         "stable_bytes": stable_bytes(body),
         "problems": find_problems(body),
-        "text": text_of(version.body) if outcome.text is None else outcome.text,
+        "text": shared.text_of(version.body) if outcome.text is None else outcome.text,
         "variables": [
             (one, VALUE_PREFIX + one.name, values.get(one.name, "")) for one in body.variables
         ],
         "tried": tried,
         "difference": _difference(in_force, version),
         "use": _use(template.name, body),
-        "errors": listed(outcome.error),
+        "errors": shared.listed(outcome.error),
         "note_chars_max": NOTE_CHARS_MAX,
-        "share_max": SHARE_MAX,
+        "share_max": shared.SHARE_MAX,
     }
     answer = show(request, viewer, HERE, "developers/prompt_version.html", context)
     answer.status_code = outcome.status
@@ -268,8 +242,8 @@ def _version_page(
 
 def _named(viewer: Viewer, name: str, version: int) -> PromptVersion:
     organization: uuid.UUID = viewer.organization.id
-    template = prompt_get(actor=viewer.user, organization_id=organization, name=name)
-    return prompt_version_get(actor=viewer.user, template=template, version=version)
+    template = selectors.prompt_get(actor=viewer.user, organization_id=organization, name=name)
+    return selectors.prompt_version_get(actor=viewer.user, template=template, version=version)
 
 
 def _values(body: PromptBody, typed: dict[str, str]) -> dict[str, Value]:
@@ -290,8 +264,8 @@ def _difference(before: PromptVersion | None, after: PromptVersion) -> str:
     if before is None or before.id == after.id:
         return ""
     lines = difflib.unified_diff(
-        text_of(before.body).splitlines(),
-        text_of(after.body).splitlines(),
+        shared.text_of(before.body).splitlines(),
+        shared.text_of(after.body).splitlines(),
         f"version {before.version}",
         f"version {after.version}",
         lineterm="",
@@ -305,4 +279,4 @@ def _use(name: str, body: PromptBody) -> str:
         "stream": True,
         "prompt": {"id": name, "variables": {one.name: "…" for one in body.variables}},
     }
-    return text_of(use)
+    return shared.text_of(use)

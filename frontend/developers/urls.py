@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from frontend.developers import api_views, playground_views, prompt_views
+from frontend.developers import api_views, batch_views, playground_views, prompt_views
 
 urlpatterns = [
     path("playground", playground_views.playground, name="playground"),
@@ -17,6 +17,9 @@ urlpatterns = [
         prompt_views.prompt_act,
         name="prompt_act",
     ),
+    path("batches", batch_views.batch_index, name="batches"),
+    path("batches/<batch:batch_id>/cancel", batch_views.batch_cancel, name="batch_cancel"),
+    path("batches/<batch:batch_id>/<slug:kind>", batch_views.batch_file, name="batch_file"),
     path("developers", api_views.api_page, name="api_page"),
     path("developers/api", api_views.api_docs, name="api_docs"),
 ]

@@ -3,12 +3,10 @@
 from dataclasses import dataclass
 from datetime import datetime
 from math import ceil
-from typing import NamedTuple
 
 from controlplane.fleet.models import DigestState
-from controlplane.fleet.overview import FRESH_S, Freshness, NodeView
+from controlplane.fleet.overview import FRESH_S, Freshness, NodeView, Signal
 from controlplane.fleet.selectors import cold_starts
-from controlplane.fleet.signals import Signal
 from frontend.shared import formats
 
 # What an engine that computes nothing says.
@@ -29,21 +27,21 @@ STATES = {
 BREAKERS = {"open": ("bad", "open"), "half_open": ("warn", "trying"), "closed": ("ok", "closed")}
 
 
-class NodeActionLink(NamedTuple):
-    """A button of a node's row: the action's name and its words."""
-
-    name: str
-    label: str
-
-
-APPROVE, DRAIN, UNDRAIN, FORGIVE, MODELS, REMOVE = (
-    NodeActionLink("approve", "Approve"),
-    NodeActionLink("drain", "Drain"),
-    NodeActionLink("undrain", "Undrain"),
-    NodeActionLink("forgive", "Lift quarantine"),
-    NodeActionLink("models", "Models"),
-    NodeActionLink("remove", "Remove"),
-)
+# What can be done with a node, and what is likeliest in a state.
+ACTIONS = {
+    "approve": "Approve",
+    "drain": "Drain",
+    "undrain": "Undrain",
+    "forgive": "Lift quarantine",
+    "models": "Models",
+    "remove": "Remove",
+}
+FIRST = {
+    "pending": "approve",
+    "quarantined": "forgive",
+    "draining": "undrain",
+    "drained": "undrain",
+}
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,6 @@ class NodeRow:
 
     @property
     def models(self) -> list[tuple[str, str]]:
-        """Models that it offers, each with what keeps it from being served."""
         waits = {DigestState.WAITING: "digest waits for approval", DigestState.REFUSED: "refused"}
         unknown = dict.fromkeys(self.view.unknown_models, "not in the catalog")
         told = {name: waits[state] for name, state in self.view.undecided.items()} | unknown
@@ -72,7 +69,6 @@ class NodeRow:
 
     @property
     def jobs(self) -> str:
-        """Jobs in flight of those that it takes at once."""
         if not self.view.links:
             return formats.MISSING
         return f"{self.view.total('active'):,} / {self.view.total('credits'):,}"
@@ -132,16 +128,10 @@ class NodeRow:
         return formats.duration(took * formats.US_PER_MS) if took else formats.MISSING
 
     @property
-    def actions(self) -> list[NodeActionLink]:
-        """What can be done with it now, the likeliest first."""
-        state = self.view.state
-        first = {
-            "pending": APPROVE,
-            "quarantined": FORGIVE,
-            "draining": UNDRAIN,
-            "drained": UNDRAIN,
-        }
-        return [first.get(state, DRAIN), MODELS, REMOVE]
+    def actions(self) -> list[tuple[str, str]]:
+        """Names and words of what can be done with it now, the likeliest first."""
+        names = (FIRST.get(self.view.state, "drain"), "models", "remove")
+        return [(name, ACTIONS[name]) for name in names]
 
 
 def _share_words(phase: str, what: str, share: float | None) -> str:

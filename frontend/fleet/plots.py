@@ -3,32 +3,21 @@
 from collections.abc import Mapping
 from datetime import datetime
 
-from controlplane.kernel.gauges import BATCH, KV_USED_PERMILLE, RUNNING
+from controlplane.kernel import measures
 from controlplane.kernel.histogram import Histogram
-from controlplane.kernel.measures import (
-    BREAKER_OPENED,
-    CANCELLED,
-    COLD_START,
-    FINISH_EVENTS,
-    FINISH_OTHER,
-    PREEMPTED,
-    RETRIED,
-    SHED,
-)
-from frontend.shared.plots.axes import Axis
-from frontend.shared.plots.figure import Figure, Line
-from frontend.shared.plots.times import DASHES, Histograms, pick, values_of
+from controlplane.kernel.measures import BATCH, KV_USED_PERMILLE, RUNNING
+from frontend.shared.plots.figure import DASHES, Axis, Figure, Histograms, Line, pick, values_of
 
 PERMILLE_OF_PERCENT = 10
 SHARES = ((0.5, "p50"), (0.95, "p95"))
 NOTHING = "No samples in this range."
 EVENT_LINES = (
-    (PREEMPTED, "preempted for memory", "--stage-5", "solid"),
-    (SHED, "refused for lack of capacity", "--stage-4", "solid"),
-    (RETRIED, "retried on another node", "--stage-6", "solid"),
-    (CANCELLED, "client left", "--muted", "dot"),
-    (BREAKER_OPENED, "breaker opened", "--stage-1", "dash"),
-    (COLD_START, "node started", "--stage-2", "dash"),
+    (measures.PREEMPTED, "preempted for memory", "--stage-5", "solid"),
+    (measures.SHED, "refused for lack of capacity", "--stage-4", "solid"),
+    (measures.RETRIED, "retried on another node", "--stage-6", "solid"),
+    (measures.CANCELLED, "client left", "--muted", "dot"),
+    (measures.BREAKER_OPENED, "breaker opened", "--stage-1", "dash"),
+    (measures.COLD_START, "node started", "--stage-2", "dash"),
 )
 FINISH_LINES = (
     ("stop", "stop", "--stage-5"),
@@ -37,7 +26,7 @@ FINISH_LINES = (
     ("content_filter", "safety", "--stage-6"),
 )
 # These note how many at once; the others are noted once for each.
-SUMMED = frozenset((PREEMPTED, BREAKER_OPENED))
+SUMMED = frozenset((measures.PREEMPTED, measures.BREAKER_OPENED))
 
 
 def fleet_figures(
@@ -60,13 +49,7 @@ def fleet_figures(
 
 
 def _spread(
-    found: Histograms,
-    times: list[datetime],
-    name: str,
-    title: str,
-    axis: Axis,
-    *,
-    unit: float = 1,
+    found: Histograms, times: list[datetime], name: str, title: str, axis: Axis, *, unit: float = 1
 ) -> Figure:
     """Median, p95 and the most of a figure that is sampled every second."""
     lines = [
@@ -93,10 +76,10 @@ def _events(steps: Mapping[datetime, Mapping[str, Histogram]], times: list[datet
 
 def _finishes(steps: Mapping[datetime, Mapping[str, Histogram]], times: list[datetime]) -> Figure:
     lines = [
-        Line(words, _counts(steps, times, FINISH_EVENTS[finish]), color)
+        Line(words, _counts(steps, times, measures.FINISH_EVENTS[finish]), color)
         for finish, words, color in FINISH_LINES
     ]
-    lines.append(Line("none or other", _counts(steps, times, FINISH_OTHER), "--muted"))
+    lines.append(Line("none or other", _counts(steps, times, measures.FINISH_OTHER), "--muted"))
     total = sum(_total(line) for line in lines)
     cut = _total(lines[1])
     finding = f"{cut:,} of {total:,} responses stopped at max_tokens."

@@ -4,22 +4,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from controlplane.kernel.gauges import GAUGES, NODES
 from controlplane.kernel.measures import (
     CANCELLED,
     EVENTS,
     FINISH_EVENTS,
     FINISH_OTHER,
+    GAUGES,
+    NODES,
     REQUEST_EVENTS,
     RETRIED,
     SHED,
 )
 from controlplane.telemetry.selectors import EVERYONE, SeriesQuery, series_by, series_read
 from frontend.fleet.plots import fleet_figures
+from frontend.shared.filters import TimeRange
 from frontend.shared.panels import TablePanel
 from frontend.shared.plots.figure import Figure, Panel
 from frontend.shared.plots.queue import depths, queue_figures
-from frontend.shared.ranges import TimeRange
 
 ENDS_HEAD = ["Answered", "Stopped at max_tokens", "Refused for lack of capacity"]
 ENDS_HEAD += ["Retried", "Cancelled by client"]

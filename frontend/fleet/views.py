@@ -1,6 +1,5 @@
 """Fleet: pools with their nodes, enrolment, approvals, drains and removals; for staff."""
 
-import json
 import uuid
 from collections.abc import Callable
 from datetime import datetime
@@ -13,53 +12,43 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.cache import patch_vary_headers
-from django.views.decorators.cache import never_cache
-from django.views.decorators.debug import sensitive_variables
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from controlplane.catalog.models import PoolRole, SizeClass, Task
+from controlplane.catalog.models import Pool, PoolRole, SizeClass, Task
 from controlplane.catalog.pools import pool_draft, pool_set
 from controlplane.catalog.selectors import model_list, pool_find, pool_list
-from controlplane.core.jobs.once import AlreadyCreated
 from controlplane.core.permissions import Action
-from controlplane.fleet.digests import digest_decide
-from controlplane.fleet.enrolment import LIFE_HOURS_MAX, TokenDraft, token_create, token_revoke
-from controlplane.fleet.lives import (
-    DRAIN_S_DEFAULT,
-    DRAIN_S_MAX,
-    node_allow,
-    node_approve,
-    node_drain,
-    node_forgive,
-    node_remove,
-    node_undrain,
+from controlplane.fleet import services
+from controlplane.fleet.models import DigestState, EnrolmentToken, ModelDigest, Node
+from controlplane.fleet.overview import freshness, limits_alone, signals
+from controlplane.fleet.selectors import digest_list, fleet_get, token_list
+from controlplane.fleet.services import (
+    LIFE_HOURS_MAX,
+    TokenDraft,
+    digest_decide,
+    token_create,
+    token_revoke,
 )
-from controlplane.fleet.models import DigestState
-from controlplane.fleet.overview import freshness, limits_alone
-from controlplane.fleet.selectors import digest_get, digest_list, node_find, token_get, token_list
-from controlplane.fleet.signals import signals
 from controlplane.kernel.money import micro_from_usd
-from controlplane.telemetry.reading import TooMuchToRead
 from frontend.fleet.nodes import pool_panel, source_row
 from frontend.fleet.reads import FleetTimes, read_fleet_times
 from frontend.shared.access import Viewer, page
 from frontend.shared.addresses import gateway_url, page_url
-from frontend.shared.filters import segment_from
-from frontend.shared.panels import panel_csv
-from frontend.shared.ranges import RELATIVE, TimeRange, range_from
+from frontend.shared.asked import drawn_csv, figures_json, in_time
+from frontend.shared.filters import RELATIVE, TimeRange, range_from, segment_from
+from frontend.shared.forms import cleaned, made_by, says_wrong
 from frontend.shared.snippets import enrol_command
-from frontend.shared.stepup import stepped_up
+from frontend.shared.stepup import secret_page, stepped_up
 
 S_PER_MIN = 60
 # As often as gateways tell.
 POLL_MS = 2_000
 MINUTES_DIGITS_MAX = 9
 ACTIONS: dict[str, tuple[Callable[..., bool], str]] = {
-    "approve": (node_approve, "may serve now"),
-    "drain": (node_drain, "takes no new jobs from now on"),
-    "undrain": (node_undrain, "takes jobs again"),
-    "forgive": (node_forgive, "may come back now"),
-    "remove": (node_remove, "is removed; its credentials are revoked"),
+    "approve": (services.node_approve, "may serve now"),
+    "drain": (services.node_drain, "takes no new jobs from now on"),
+    "undrain": (services.node_undrain, "takes jobs again"),
+    "forgive": (services.node_forgive, "may come back now"),
+    "remove": (services.node_remove, "is removed; its credentials are revoked"),
 }
 DECISIONS = {"approve": True, "refuse": False}
 FORM_ERRORS_STATUS = 422
@@ -80,6 +69,17 @@ class TokenForm(forms.Form):
         pools = [(pool.name, pool.name) for pool in pool_list()]
         self.fields["pool"] = forms.ChoiceField(choices=pools)
         self.fields["models"] = forms.MultipleChoiceField(choices=_models(), required=False)
+
+    def draft(self) -> TokenDraft:
+        """What a valid form asks for."""
+        wanted = self.cleaned_data
+        return TokenDraft(
+            pool=wanted["pool"],
+            models=wanted["models"] or None,
+            approved=wanted["approved"],
+            life_hours=wanted["life_hours"],
+            form=wanted["form_id"],
+        )
 
 
 class PoolForm(forms.Form):
@@ -143,15 +143,12 @@ def _times(request: HttpRequest) -> dict[str, object]:
         "segment": segment,
         "complaint": " ".join(filter(None, (complaint, unread))),
         "found": found,
-        "figures": {one.name: one.as_json() for one in found.figures} if found else {},
+        "figures": figures_json(found),
     }
 
 
 def _read_times(within: TimeRange, model: str, now: datetime) -> FleetTimes | None:
-    try:
-        return read_fleet_times(within, model, now)
-    except TooMuchToRead:
-        return None
+    return in_time(lambda: read_fleet_times(within, model, now))
 
 
 def _index(
@@ -168,19 +165,18 @@ def _index(
         "tokens": token_list(user=viewer.user, now=timezone.now()),
         "command": command,
         "models": _models(),
+        "pool_new": Pool(),
         "tasks": Task.choices,
         "size_classes": SizeClass.choices,
         "roles": PoolRole.choices,
-        "life_hours_max": LIFE_HOURS_MAX,
-        "drain_minutes": DRAIN_S_DEFAULT // S_PER_MIN,
-        "drain_minutes_max": DRAIN_S_MAX // S_PER_MIN,
+        "drain_minutes": services.DRAIN_S_DEFAULT // S_PER_MIN,
+        "drain_minutes_max": services.DRAIN_S_MAX // S_PER_MIN,
     }
     status = FORM_ERRORS_STATUS if token.errors else 200
     return render(request, "fleet/page.html", context, status=status)
 
 
-@page(Action.FLEET_VIEW)
-@require_GET
+@page(Action.FLEET_VIEW, "GET")
 def fleet_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """All pools with their nodes; htmx asks for what moves, again and again."""
     if "HX-Request" in request.headers:
@@ -191,59 +187,31 @@ def fleet_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return answer
 
 
-@page(Action.FLEET_VIEW)
-@require_GET
+@page(Action.FLEET_VIEW, "GET")
 def fleet_csv(request: HttpRequest, viewer: Viewer, chart: str) -> HttpResponse:
     now = timezone.now()
     within, _ = range_from(request.GET, now)
-    found = _read_times(within, segment_from(request.GET)[0].model, now)
-    if found is None:
-        raise Http404
-    return panel_csv(found.panels, chart)
+    return drawn_csv(_read_times(within, segment_from(request.GET)[0].model, now), chart)
 
 
-@never_cache
-@page(Action.FLEET_MANAGE)
-@stepped_up
-@sensitive_variables()
-@require_http_methods(["GET", "POST"])
+@secret_page(Action.FLEET_MANAGE, "GET", "POST")
+@says_wrong("fleet")
 def token_make(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Make a token and show the command that uses it, in this one answer."""
     if request.method == "GET":
         return redirect("fleet")
     form = TokenForm(request.POST)
-    if not form.is_valid():
+    made = made_by(form, lambda: token_create(actor=viewer.user, draft=form.draft()))
+    if made is None:
         return _index(request, viewer, form)
-    wanted = form.cleaned_data
-    draft = TokenDraft(
-        pool=wanted["pool"],
-        models=wanted["models"] or None,
-        approved=wanted["approved"],
-        life_hours=wanted["life_hours"],
-        form=wanted["form_id"],
-    )
-    try:
-        made = token_create(actor=viewer.user, draft=draft)
-    except AlreadyCreated:
-        messages.info(request, "This token was already created; its command is not shown again.")
-        return redirect("fleet")
-    except ValidationError as error:
-        form.add_error(None, error)
-        return _index(request, viewer, form)
-    command = enrol_command(
-        gateway_url(request),
-        page_url(request),
-        token=made.secret,
-        name=wanted["name"],
-        pool=wanted["pool"],
-    )
+    names = {"name": form.cleaned_data["name"], "pool": made.token.pool}
+    command = enrol_command(gateway_url(request), page_url(request), token=made.secret, **names)
     return _index(request, viewer, TokenForm(), command=command)
 
 
-@page(Action.FLEET_MANAGE)
-@require_POST
+@page(Action.FLEET_MANAGE, "POST")
 def token_end(request: HttpRequest, viewer: Viewer, token_id: uuid.UUID) -> HttpResponse:
-    row = token_get(user=viewer.user, token_id=token_id)
+    row = fleet_get(EnrolmentToken, user=viewer.user, id=token_id)
     if token_revoke(actor=viewer.user, token=row):
         messages.success(request, f"Token {row.redacted} can no longer be used.")
     else:
@@ -251,67 +219,53 @@ def token_end(request: HttpRequest, viewer: Viewer, token_id: uuid.UUID) -> Http
     return redirect("fleet")
 
 
-@page(Action.FLEET_MANAGE)
-@require_POST
+@page(Action.FLEET_MANAGE, "POST")
+@says_wrong("fleet")
 def pool_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Make or change a pool; the command of the local driver stays as the operator set it."""
-    form = PoolForm(request.POST)
-    if not form.is_valid():
-        return _failed(request, form.errors.get_json_data())
-    values = form.cleaned_data
+    values = cleaned(PoolForm(request.POST))
     known = pool_find(name=values["name"])
-    try:
-        pool = pool_set(actor=viewer.user, draft=pool_draft(values["name"], values))
-    except ValidationError as error:
-        return _failed(request, error.message_dict)
+    pool = pool_set(actor=viewer.user, draft=pool_draft(values["name"], values))
     messages.success(request, f"Pool “{pool.name}” is {'changed' if known else 'made'}.")
     return redirect("fleet")
 
 
-@page(Action.FLEET_MANAGE)
+@page(Action.FLEET_MANAGE, "POST")
 @stepped_up
-@require_POST
+@says_wrong("fleet")
 def node_act(request: HttpRequest, viewer: Viewer, node_id: uuid.UUID, action: str) -> HttpResponse:
     if action not in ACTIONS:
         raise Http404
     act, words = ACTIONS[action]
-    node, more = node_find(user=viewer.user, node_id=node_id), {}
-    try:
-        if action == "drain":
-            more["deadline_s"] = _minutes(request.POST.get("minutes", "")) * S_PER_MIN
-        changed = act(actor=viewer.user, node=node, **more)
-    except ValidationError as error:
-        return _failed(request, error.message_dict)
-    if changed:
+    node, more = fleet_get(Node, user=viewer.user, id=node_id), {}
+    if action == "drain":
+        more["deadline_s"] = _minutes(request.POST.get("minutes", "")) * S_PER_MIN
+    if act(actor=viewer.user, node=node, **more):
         messages.success(request, f"Node “{node.name}” {words}. Gateways apply it within 2 s.")
     else:
         messages.info(request, f"No change: node “{node.name}” already has this state.")
     return redirect("fleet")
 
 
-@page(Action.FLEET_MANAGE)
+@page(Action.FLEET_MANAGE, "POST")
 @stepped_up
-@require_POST
+@says_wrong("fleet")
 def node_models(request: HttpRequest, viewer: Viewer, node_id: uuid.UUID) -> HttpResponse:
     """Replace a node's allow-list; none chosen allows any."""
-    node = node_find(user=viewer.user, node_id=node_id)
-    try:
-        node_allow(actor=viewer.user, node=node, models=request.POST.getlist("models") or None)
-    except ValidationError as error:
-        return _failed(request, error.message_dict)
+    node = fleet_get(Node, user=viewer.user, id=node_id)
+    services.node_allow(actor=viewer.user, node=node, models=request.POST.getlist("models") or None)
     messages.success(request, f"Node “{node.name}” reconnects with its new list.")
     return redirect("fleet")
 
 
-@page(Action.FLEET_MANAGE)
+@page(Action.FLEET_MANAGE, "POST")
 @stepped_up
-@require_POST
 def digest_act(
     request: HttpRequest, viewer: Viewer, digest_id: uuid.UUID, decision: str
 ) -> HttpResponse:
     if decision not in DECISIONS:
         raise Http404
-    row = digest_get(user=viewer.user, digest_id=digest_id)
+    row = fleet_get(ModelDigest, user=viewer.user, id=digest_id)
     digest_decide(actor=viewer.user, digest=row, approved=DECISIONS[decision])
     words = "may be served with this digest" if DECISIONS[decision] else "stays without this digest"
     messages.success(request, f"Model “{row.model}” {words}.")
@@ -322,11 +276,3 @@ def _minutes(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= MINUTES_DIGITS_MAX):
         raise ValidationError({"minutes": "Must be a whole number of minutes."})
     return int(text)
-
-
-def _failed(request: HttpRequest, fields: object) -> HttpResponse:
-    told = json.loads(json.dumps(fields))
-    for name, errors in told.items():
-        texts = [each["message"] if isinstance(each, dict) else str(each) for each in errors]
-        messages.error(request, f"{name}: {' '.join(texts)}")
-    return redirect("fleet")

@@ -5,11 +5,18 @@ from math import ceil, isfinite
 
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
-from django.views.decorators.http import require_GET
 
 from controlplane.core.permissions import Action
-from controlplane.insights.capacity import MeasuredLoad, Region, capacity_read, whole_hours
-from controlplane.insights.worksheet import HUNDRED, Field, Worksheet, fill_in
+from controlplane.insights.capacity import (
+    HUNDRED,
+    Field,
+    MeasuredLoad,
+    Region,
+    Worksheet,
+    capacity_read,
+    fill_in,
+    whole_hours,
+)
 from controlplane.kernel.insights.capacity import RESOURCES, CapacitySheet, Use
 from controlplane.telemetry.reading import TooMuchToRead
 from frontend.insights.days import DAYS, days_from
@@ -22,18 +29,15 @@ FULL, NEARLY = 1.0, 0.8
 CSV_HEAD = ["pool", "quantity", "value"]
 
 
-@dataclass(frozen=True)
-class FieldRow:
-    field: Field
-
-    @property
-    def measured(self) -> str:
-        return formats.significant(self.field.measured)
-
-    @property
-    def value(self) -> str:
-        """Plain, without separators, as it may be sent again."""
-        return f"{self.field.value:.6g}"
+def _field_row(field: Field) -> dict[str, str]:
+    """A field of the form; its value plain, without separators, as it may be sent again."""
+    return {
+        "identity": f"f-{field.name}",
+        "label": f"{field.label}, {field.unit}",
+        "name": field.name,
+        "measured": f"measured {formats.significant(field.measured)}",
+        "value": f"{field.value:.6g}",
+    }
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,10 @@ class UseRow:
         if not isfinite(self.use.headroom):
             return formats.MISSING
         return f"{formats.significant(self.use.headroom)}×"
+
+    @property
+    def fill(self) -> str:
+        return "over" if self.tone == "bad" else "fill"
 
     @property
     def tone(self) -> str:
@@ -91,8 +99,7 @@ class RegionRow:
         return round(self.hours * self.micro * NANO_PER_MICRO)
 
 
-@page(Action.FLEET_VIEW)
-@require_GET
+@page(Action.FLEET_VIEW, "GET")
 def capacity(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     days, complaint = days_from(request.GET)
     pools, chosen = _read(viewer, days, request.GET.get("pool", ""))
@@ -112,8 +119,7 @@ def capacity(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return show(request, viewer, "insights", "insights/capacity.html", context)
 
 
-@page(Action.FLEET_VIEW)
-@require_GET
+@page(Action.FLEET_VIEW, "GET")
 def capacity_csv(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """What the worksheet on screen reckoned with, and what came of it."""
     days, _ = days_from(request.GET)
@@ -139,7 +145,7 @@ def _rows(made: Worksheet) -> dict[str, object]:
     if sheet is None:
         return {}
     return {
-        "fields": [FieldRow(field) for field in made.fields],
+        "fields": [_field_row(field) for field in made.fields],
         "uses": [UseRow(use, place == 0) for place, use in enumerate(sheet.uses)],
         "regions": [
             RegionRow(region, sheet, pool.cards_per_node, pool.card_hour_micro)

@@ -1,12 +1,17 @@
 """The seven-stage map beside public budgets, as page, Markdown, PDF and CSV; and the comparison."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.utils import timezone
-from django.views.decorators.http import require_GET
+from fpdf import FPDF
+from fpdf.enums import TableBordersLayout
+from fpdf.fonts import FontFace
 
+from controlplane import billing
 from controlplane.core.permissions import Action
 from controlplane.insights.compare import WayResult
 from controlplane.insights.comparisons import comparison_list
@@ -15,12 +20,12 @@ from controlplane.insights.stage_map import MapRow, stage_map_read
 from controlplane.telemetry.reading import TooMuchToRead
 from controlplane.telemetry.tiers import step_floor
 from frontend.insights.days import DAYS, DaysAsked, change, days_asked
-from frontend.insights.stage_map import HEAD, cells_of, stage_map_markdown
 from frontend.shared import formats
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.panels import TablePanel, panel_csv
-from frontend.shared.stages import STAGE_NAMES
+from frontend.shared.stages import LABELS, STAGE_NAMES
 
+HEAD = ("Stage", "Layer", "What", "p50", "p95", "n", "Public budget", "p95 of budget")
 TITLE = "The seven stages"
 FIGURES_FROM = 3
 COMPARED = ("p50", "p95", "n")
@@ -29,6 +34,91 @@ FORMS = frozenset({"md", "pdf", "csv"})
 ALIKE_MIN, ALIKE_MAX = 0.9, 1.1
 CSV_BEFORE = ["requests_before", "p50_us_before", "p95_us_before"]
 CSV_HEAD = ["span", "what", "requests", "p50_us", "p95_us", "public_budget_us"]
+
+
+def cells_of(row: MapRow) -> tuple[str, ...]:
+    """One row in words, as all three forms show it."""
+    number = STAGE_NAMES.index(row.stage) + 1 if row.stage in STAGE_NAMES else None
+    stage = row.what if number is None else f"{number} {LABELS[row.stage]}"
+    return (
+        "" if row.layer else stage,
+        row.layer,
+        row.what if number is not None else "",
+        _trusted(50, row.p50_us, row.count),
+        _trusted(95, row.p95_us, row.count),
+        f"{row.count:,}",
+        formats.MISSING if row.budget_us is None else formats.duration(row.budget_us),
+        beside(row),
+    )
+
+
+def beside(row: MapRow) -> str:
+    """p95 as a part of the public budget, where there are enough requests to say."""
+    if row.budget_us is None or row.p95_us is None or formats.few(95, row.count):
+        return formats.MISSING
+    return formats.percent(row.p95_us, row.budget_us)
+
+
+def stage_map_markdown(rows: Iterable[MapRow], *, title: str, note: str) -> str:
+    lines = [f"# {title}", "", note, "", _line(HEAD), _line("---" for _ in HEAD)]
+    return "\n".join([*lines, *(_line(cells_of(row)) for row in rows)]) + "\n"
+
+
+def _line(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _trusted(percent: int, value_us: float | None, count: int) -> str:
+    text = formats.duration(value_us)
+    return f"({text})" if value_us is not None and formats.few(percent, count) else text
+
+
+FONT = "DejaVu"
+# The fonts that invoices are set in.
+FONTS = Path(billing.__file__).parent / "fonts"
+INK, MUTED = (26, 29, 33), (88, 96, 105)
+RULE, STAGE_FILL = (220, 225, 231), (238, 241, 245)
+TITLE_SIZE, BODY_SIZE = 16.0, 8.0
+MARGIN = 14.0
+WIDTHS = (30, 22, 92, 24, 24, 20, 26, 24)
+RIGHT_FROM = 3
+
+
+def stage_map_pdf(rows: Iterable[MapRow], *, title: str, note: str, at: datetime) -> bytes:
+    """The file; the same bytes for the same rows and time."""
+    sheet = FPDF(orientation="landscape")
+    sheet.set_creation_date(at)
+    sheet.set_title(title)
+    sheet.set_margin(MARGIN)
+    for style, file in (("", ""), ("B", "-Bold")):
+        sheet.add_font(FONT, style, FONTS / f"DejaVuSansCondensed{file}.ttf")
+    sheet.add_page()
+    sheet.set_text_color(*INK)
+    sheet.set_font(FONT, "B", TITLE_SIZE)
+    sheet.cell(0, 9, title, new_x="LMARGIN", new_y="NEXT")
+    sheet.set_font(FONT, "", BODY_SIZE)
+    sheet.set_text_color(*MUTED)
+    sheet.multi_cell(0, 4.5, note, new_x="LMARGIN", new_y="NEXT")
+    sheet.ln(3)
+    sheet.set_text_color(*INK)
+    sheet.set_draw_color(*RULE)
+    _table(sheet, rows)
+    return bytes(sheet.output())
+
+
+def _table(sheet: FPDF, rows: Iterable[MapRow]) -> None:
+    aligns = tuple("LEFT" if place < RIGHT_FROM else "RIGHT" for place in range(len(HEAD)))
+    with sheet.table(
+        col_widths=WIDTHS,
+        text_align=aligns,
+        line_height=4.6,
+        borders_layout=TableBordersLayout.HORIZONTAL_LINES,
+        headings_style=FontFace(emphasis="BOLD", color=INK, fill_color=(255, 255, 255)),
+    ) as table:
+        table.row(HEAD)
+        for row in rows:
+            style = None if row.layer else FontFace(emphasis="BOLD", fill_color=STAGE_FILL)
+            table.row(cells_of(row), style=style)
 
 
 @dataclass(frozen=True)
@@ -72,8 +162,7 @@ class ShownRow:
         return p95_us > budget_us
 
 
-@page(Action.ORGANIZATION_VIEW, shared=True)
-@require_GET
+@page(Action.ORGANIZATION_VIEW, "GET", shared=True)
 def stage_map(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     asked = days_asked(request.GET, timezone.now())
     pairs = _read_pairs(asked)
@@ -91,10 +180,8 @@ def stage_map(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return show(request, viewer, "insights", "insights/stage_map.html", context)
 
 
-@page(Action.ORGANIZATION_VIEW, shared=True)
-@require_GET
+@page(Action.ORGANIZATION_VIEW, "GET", shared=True)
 def stage_map_file(request: HttpRequest, viewer: Viewer, form: str) -> HttpResponse:
-    """The same as `md`, `pdf` or `csv`."""
     if form not in FORMS:
         raise Http404
     now = timezone.now()
@@ -110,7 +197,7 @@ def stage_map_file(request: HttpRequest, viewer: Viewer, form: str) -> HttpRespo
     rows, note = [row for row, _ in pairs], _note(asked.days, now)
     if form == "pdf":
         # Not above: its library takes a sixth of the start of all who know the URLs.
-        from frontend.insights.stage_map_pdf import stage_map_pdf
+        from frontend.insights.stage_map_views import stage_map_pdf
 
         data: bytes | str = stage_map_pdf(rows, title=TITLE, note=note, at=now)
         response = HttpResponse(data, content_type="application/pdf")
@@ -139,18 +226,11 @@ class ShownWay:
 
     @property
     def sooner(self) -> str:
-        """The same of the first token."""
         times = self.first.ttft_p50_us / self.way.ttft_p50_us
         return f"{formats.significant(times, 2)}× as fast to first token"
 
-    @property
-    def cached(self) -> str:
-        """Part of the prompt tokens that the cache had."""
-        return formats.percent(self.way.cached_tokens, self.way.prompt_tokens)
 
-
-@page(Action.ORGANIZATION_VIEW, shared=True)
-@require_GET
+@page(Action.ORGANIZATION_VIEW, "GET", shared=True)
 def comparison(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """The newest of the four-way comparisons, and those before."""
     kept = comparison_list()

@@ -1,19 +1,19 @@
 """Insights: what each key spends for nothing and how to end it, and the same as CSV."""
 
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
-from django.views.decorators.http import require_GET
 
 from controlplane.core.permissions import Action
-from controlplane.insights.hygiene import DAYS_MAX, WasteTotals, hygiene_read
+from controlplane.insights.hygiene import DAYS_MAX, KeyHygiene, Waste, WasteTotals, hygiene_read
 from controlplane.kernel.ids import public_id
 from controlplane.kernel.insights.hygiene import KINDS
-from controlplane.kernel.money import usd_text
+from controlplane.kernel.money import usd_short, usd_text
 from controlplane.telemetry.reading import TooMuchToRead
-from frontend.insights.days import DAYS, DaysAsked, days_asked
-from frontend.insights.waste_rows import KeyRows, WasteRow, key_rows
+from frontend.insights.days import DAYS, DaysAsked, change, days_asked
+from frontend.shared import formats
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.panels import TablePanel, panel_csv
 
@@ -24,8 +24,47 @@ HEAD = [
 HEAD_BEFORE = ["requests_before", "requests_with_it_before", "tokens_before", "saves_nano_before"]
 
 
-@page(Action.REQUEST_VIEW)
-@require_GET
+@dataclass(frozen=True)
+class WasteRow:
+    """A finding; `earlier` is None where nothing is compared."""
+
+    now: Waste
+    earlier: Waste | None
+
+    @property
+    def requests_before(self) -> str:
+        if self.earlier is None:
+            return ""
+        words = formats.count(self.earlier.requests)
+        return f"before: {words}{change(self.now.requests, self.earlier.requests)}"
+
+    @property
+    def saves_before(self) -> str:
+        if self.earlier is None:
+            return ""
+        return f"before: {usd_short(self.earlier.nano)}{change(self.now.nano, self.earlier.nano)}"
+
+
+@dataclass(frozen=True)
+class KeyRows:
+    """A key with its findings, those included that are no more."""
+
+    key: KeyHygiene
+    earlier: KeyHygiene | None
+    wastes: list[WasteRow]
+
+    @property
+    def before(self) -> str:
+        if self.earlier is None:
+            return ""
+        requests, nano = self.earlier.requests, self.earlier.nano
+        return (
+            f"before: {formats.count(requests)} requests{change(self.key.requests, requests)},"
+            f" {usd_short(nano)}{change(self.key.nano, nano)}"
+        )
+
+
+@page(Action.REQUEST_VIEW, "GET")
 def insight_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Keys of the organization, the one that could save most first."""
     asked = days_asked(request.GET, timezone.now())
@@ -44,8 +83,7 @@ def insight_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return show(request, viewer, "insights", "insights/page.html", context)
 
 
-@page(Action.REQUEST_VIEW)
-@require_GET
+@page(Action.REQUEST_VIEW, "GET")
 def insight_csv(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Every finding of every key in the range on screen, beside the days before if asked."""
     asked = days_asked(request.GET, timezone.now())
@@ -100,3 +138,26 @@ def _hygiene(viewer: Viewer, start: datetime, end: datetime) -> WasteTotals:
     return hygiene_read(
         actor=viewer.user, organization=viewer.organization.id, start=start, end=end
     )
+
+
+def key_rows(found: WasteTotals, earlier: WasteTotals | None) -> list[KeyRows]:
+    """Each key of these days, in their order, beside itself in those before."""
+    if earlier is None:
+        return [KeyRows(one, None, [WasteRow(w, None) for w in one.wastes]) for one in found.keys]
+    before = {one.key: one for one in earlier.keys}
+    return [_beside(one, before.get(one.key) or _nothing(one)) for one in found.keys]
+
+
+def _beside(one: KeyHygiene, earlier: KeyHygiene) -> KeyRows:
+    before = {waste.kind: waste for waste in earlier.wastes}
+    now = {waste.kind: waste for waste in one.wastes}
+    kinds = [*now, *(kind for kind in KINDS if kind in before and kind not in now)]
+    rows = [
+        WasteRow(now.get(kind) or Waste(kind, 0, 0, 0), before.get(kind) or Waste(kind, 0, 0, 0))
+        for kind in kinds
+    ]
+    return KeyRows(one, earlier, rows)
+
+
+def _nothing(one: KeyHygiene) -> KeyHygiene:
+    return KeyHygiene(key=one.key, label=one.label, requests=0, looked=0, tokens=0, nano=0)

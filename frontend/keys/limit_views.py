@@ -1,23 +1,80 @@
 """Limits: those of the organization, its projects and its keys; set by who may, seen by all."""
 
 import uuid
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.views.decorators.http import require_GET, require_POST
 
+from controlplane.catalog.selectors import model_list
+from controlplane.composed.limits.selectors import LEVELS, MONEY, OUTPUT, Effective
 from controlplane.core.permissions import Action
+from controlplane.kernel.money import usd_short
 from controlplane.quotas.models import RateLimit
-from controlplane.quotas.selectors import rate_limit_map
-from controlplane.quotas.services import LimitSet, Subject, rate_limit_set
+from controlplane.quotas.selectors import limit_list, rate_limit_map
+from controlplane.quotas.services import LimitedPart, LimitSet, Subject, rate_limit_set
 from controlplane.tenants.selectors import apikey_get, apikey_list, project_get
-from frontend.keys.limit_words import LIMIT_WORDS
 from frontend.shared.access import Viewer, page, show
+from frontend.shared.formats import MISSING, count
 from frontend.shared.forms import cleaned
+
+LIMIT_WORDS = {
+    "requests_per_min": "Requests per minute",
+    "tokens_per_min": "Tokens per minute",
+    "requests_per_day": "Requests per day",
+    "concurrency": "Concurrent requests",
+}
+WORDS = {**LIMIT_WORDS, MONEY: "Left of the budget", OUTPUT: "Tokens in an answer"}
+
+
+class LimitsForm(forms.Form):
+    """A limit in each dimension; an empty field is none."""
+
+    requests_per_min = forms.IntegerField(required=False)
+    tokens_per_min = forms.IntegerField(required=False)
+    requests_per_day = forms.IntegerField(required=False)
+    concurrency = forms.IntegerField(required=False)
+
+    @property
+    def limits(self) -> LimitSet:
+        """Those of a valid form."""
+        return LimitSet(*(self.cleaned_data[name] for name in LimitSet._fields))
+
+
+@dataclass(frozen=True)
+class EffectiveRow:
+    """One dimension as the table shows it; `cells` in the order of its columns."""
+
+    words: str
+    cells: list[tuple[str, str]]
+    binds: str
+
+
+def effective_rows(found: Iterable[Effective]) -> list[EffectiveRow]:
+    """Rows for the page; the model's own bound is told in the last column."""
+    return [
+        EffectiveRow(
+            WORDS[each.dimension],
+            [(level.title(), _shown(each, level)) for level in LEVELS],
+            "" if each.binds is None else _binds(each),
+        )
+        for each in found
+    ]
+
+
+def _shown(each: Effective, level: str) -> str:
+    value = each.levels.get(level)
+    if value is None:
+        return MISSING
+    return usd_short(value) if each.dimension == MONEY else count(value)
+
+
+def _binds(each: Effective) -> str:
+    return f"model: {count(each.limit)}" if each.binds == "model" else str(each.binds)
 
 
 @dataclass(frozen=True)
@@ -26,6 +83,7 @@ class LimitRow:
     id: uuid.UUID
     name: str
     limit: RateLimit | None
+    anchor: str = ""
 
     @property
     def cells(self) -> list[tuple[str, str, int | None]]:
@@ -35,38 +93,36 @@ class LimitRow:
         ]
 
 
-class LimitForm(forms.Form):
+class LimitForm(LimitsForm):
     """What is limited, and to what; an empty field lifts a limit."""
 
     scope = forms.ChoiceField(choices=[(one, one) for one in ("organization", "project", "key")])
     subject = forms.UUIDField()
-    requests_per_min = forms.IntegerField(required=False)
-    tokens_per_min = forms.IntegerField(required=False)
-    requests_per_day = forms.IntegerField(required=False)
-    concurrency = forms.IntegerField(required=False)
+    model = forms.CharField(max_length=100, required=False)
+    per_user = forms.BooleanField(required=False)
 
 
-@page(Action.ORGANIZATION_VIEW)
-@require_GET
+@page(Action.ORGANIZATION_VIEW, "GET")
 def limit_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     rows = _rows(viewer)
     context = {
         "rows": rows,
         "limited": any(row.limit for row in rows),
-        "words": LIMIT_WORDS.values(),
+        "heads": " | #".join(("Name | Level", *LIMIT_WORDS.values())),
+        "models": [one.name for one in model_list()],
         "sets": viewer.may(Action.LIMIT_SET),
     }
     return show(request, viewer, "limits", "keys/limits.html", context)
 
 
-@page(Action.LIMIT_SET)
-@require_POST
+@page(Action.LIMIT_SET, "POST")
 def limit_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     try:
-        wanted = cleaned(LimitForm(request.POST))
+        form = LimitForm(request.POST)
+        wanted = cleaned(form)
         subject = _subject(viewer, wanted["scope"], wanted["subject"])
-        limits = LimitSet(*(wanted[name] for name in LimitSet._fields))
-        rate_limit_set(actor=viewer.user, subject=subject, **limits._asdict())
+        part = LimitedPart(subject, wanted["model"], wanted["per_user"])
+        rate_limit_set(actor=viewer.user, subject=part, **form.limits._asdict())
     except ValidationError as error:
         told = [
             f"{LIMIT_WORDS.get(field, field)}: {' '.join(words)}"
@@ -93,8 +149,20 @@ def _rows(viewer: Viewer) -> list[LimitRow]:
     rows += [LimitRow("project", one.id, one.name, limits.get(one.id)) for one in viewer.projects()]
     # A rotated key's limits are those of its line: the newest of it stands for all.
     keys = apikey_list(user=viewer.user, organization_id=own.id)
-    return rows + [
-        LimitRow("key", key.id, key.label, limits.get(key.limits_id))
-        for key in keys
-        if not key.replaced and key.revoked_at is None
+    of = {row.id: row for row in rows}
+    for key in keys:
+        if not key.replaced and key.revoked_at is None:
+            row = LimitRow("key", key.id, key.label, limits.get(key.limits_id))
+            of[key.limits_id] = row
+    # Those of a part of the requests follow.
+    parts = [
+        replace(
+            of[one.subject_id],
+            limit=one,
+            anchor=one.id.hex,
+            name=f"{of[one.subject_id].name}, {one.model or 'each end user'}",
+        )
+        for one in limit_list(actor=viewer.user, organization_id=own.id)
+        if (one.model or one.per_user) and one.subject_id in of
     ]
+    return [*(replace(row, anchor=row.id.hex) for row in of.values()), *parts]

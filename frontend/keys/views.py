@@ -10,9 +10,6 @@ from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.utils import timezone
-from django.views.decorators.cache import never_cache
-from django.views.decorators.debug import sensitive_variables
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from controlplane.billing.budgets.models import Budget, BudgetPeriod
 from controlplane.billing.budgets.selectors import budget_map
@@ -20,78 +17,59 @@ from controlplane.billing.budgets.services import BudgetDraft
 from controlplane.catalog.selectors import model_list
 from controlplane.composed.keys.services import KeyOrder, key_make, key_report, keys_missed_soon
 from controlplane.composed.limits.selectors import effective_limits
-from controlplane.core.jobs.once import AlreadyCreated
 from controlplane.core.permissions import Action
 from controlplane.kernel.keys.scopes import ENDPOINTS
 from controlplane.kernel.money import MICRO_PER_USD, NANO_PER_USD, micro_from_usd
 from controlplane.kernel.rules import PRIORITY_HIGH, PRIORITY_LOW, PRIORITY_NORMAL
 from controlplane.quotas.models import RateLimit
 from controlplane.quotas.selectors import rate_limit_map
-from controlplane.quotas.services import LimitSet
 from controlplane.telemetry.selectors import key_last_used
-from controlplane.tenants.key_terms import KeyTerms, endpoints_of, terms_of
-from controlplane.tenants.keys import (
-    A_DAY_S,
-    KEY_LIFETIME_DAYS_DEFAULT,
-    OVERLAP_S_DEFAULT,
-    OVERLAP_S_MAX,
-    apikey_revoke,
-    apikey_rotate,
-)
-from controlplane.tenants.models import (
-    NAME_CHARS_MAX,
-    NETWORK_CHARS_MAX,
-    NETWORKS_MAX,
-    TAG_CHARS_MAX,
-    TAGS_MAX,
-    ApiKey,
-)
-from controlplane.tenants.selectors import (
-    PAGE_ROWS_MAX,
-    apikey_get,
-    apikey_list,
-    project_get,
-)
+from controlplane.tenants import keys, models
+from controlplane.tenants.keys import KeyTerms, endpoints_of, terms_of
+from controlplane.tenants.selectors import PAGE_ROWS_MAX, apikey_get, apikey_list, project_get
 from controlplane.tenants.services import REASON_CHARS_MAX
-from frontend.keys.limit_words import LIMIT_WORDS, effective_rows
+from frontend.keys.limit_views import LIMIT_WORDS, LimitsForm, effective_rows
 from frontend.shared.access import Viewer, page, show
-from frontend.shared.stepup import stepped_up
+from frontend.shared.forms import made_by, says_wrong
+from frontend.shared.stepup import secret_page
 
 NEVER = ""
 LIFETIMES = (
     ("30", "30 days"),
-    (str(KEY_LIFETIME_DAYS_DEFAULT), "90 days"),
+    (str(keys.KEY_LIFETIME_DAYS_DEFAULT), "90 days"),
     ("365", "1 year"),
     (NEVER, "Never"),
 )
-PRIORITY_WORDS = (
-    (PRIORITY_LOW, "Low"),
-    (PRIORITY_NORMAL, "Normal"),
-    (PRIORITY_HIGH, "High"),
-)
+PRIORITY_WORDS = ((PRIORITY_LOW, "Low"), (PRIORITY_NORMAL, "Normal"), (PRIORITY_HIGH, "High"))
 # Each with a space or a comma after it, and a space.
-TAGS_CHARS_MAX = TAGS_MAX * (TAG_CHARS_MAX + 2)
-NETWORKS_CHARS_MAX = NETWORKS_MAX * (NETWORK_CHARS_MAX + 2)
+TAGS_CHARS_MAX = models.TAGS_MAX * (models.TAG_CHARS_MAX + 2)
+NETWORKS_CHARS_MAX = models.NETWORKS_MAX * (models.NETWORK_CHARS_MAX + 2)
 BUDGET_CHARS_MAX = 20
 ENDPOINT_WORDS = (
     ("chat", "Chat completions"),
+    ("messages", "Messages (Anthropic's API)"),
     ("completions", "Completions"),
     ("embeddings", "Embeddings"),
+    ("rerank", "Rerank"),
+    ("score", "Score"),
+    ("moderations", "Moderations"),
+    ("tokenize", "Tokenize and detokenize"),
+    ("batches", "Files and batches"),
     ("models", "List of models"),
     ("key", "What the key may do"),
 )
 OVERLAPS = (
     (0, "immediately"),
-    (A_DAY_S // 24, "1 hour"),
-    (OVERLAP_S_DEFAULT, "1 day"),
-    (3 * A_DAY_S, "3 days"),
-    (OVERLAP_S_MAX, "7 days"),
+    (keys.A_DAY_S // 24, "1 hour"),
+    (keys.OVERLAP_S_DEFAULT, "1 day"),
+    (3 * keys.A_DAY_S, "3 days"),
+    (keys.OVERLAP_S_MAX, "7 days"),
 )
 
 
 @dataclass(frozen=True)
 class KeyRow:
-    key: ApiKey
+    key: models.ApiKey
     state: str
     last_used: datetime | None
     limit: RateLimit | None
@@ -104,7 +82,6 @@ class KeyRow:
 
     @property
     def active(self) -> bool:
-        """Whether it can still be revoked to some effect."""
         return self.state == "active"
 
     @property
@@ -119,22 +96,18 @@ class KeyRow:
         return "" if usual else PRIORITY_WORDS[self.key.priority][1].lower()
 
 
-class KeyForm(forms.Form):
+class KeyForm(LimitsForm):
     """A new key; the service checks everything again. Each form drawn has an id and works once."""
 
     form_id = forms.UUIDField()
-    label = forms.CharField(max_length=NAME_CHARS_MAX)
+    label = forms.CharField(max_length=models.NAME_CHARS_MAX)
     lifetime = forms.ChoiceField(
-        choices=LIFETIMES, required=False, initial=str(KEY_LIFETIME_DAYS_DEFAULT)
+        choices=LIFETIMES, required=False, initial=str(keys.KEY_LIFETIME_DAYS_DEFAULT)
     )
     tags = forms.CharField(max_length=TAGS_CHARS_MAX, required=False)
     endpoints = forms.MultipleChoiceField(choices=ENDPOINT_WORDS, required=False)
     read_only = forms.BooleanField(required=False)
     networks = forms.CharField(max_length=NETWORKS_CHARS_MAX, required=False)
-    requests_per_min = forms.IntegerField(required=False)
-    tokens_per_min = forms.IntegerField(required=False)
-    requests_per_day = forms.IntegerField(required=False)
-    concurrency = forms.IntegerField(required=False)
     budget = forms.CharField(max_length=BUDGET_CHARS_MAX, required=False)
     budget_period = forms.ChoiceField(choices=BudgetPeriod.choices, required=False)
 
@@ -155,7 +128,6 @@ class KeyForm(forms.Form):
 
     @property
     def limit_fields(self) -> list[forms.BoundField]:
-        """The fields of limits, in their order."""
         return [self[name] for name in LIMIT_WORDS]
 
     def order(self) -> KeyOrder:
@@ -172,7 +144,7 @@ class KeyForm(forms.Form):
                 priority=int(wanted["priority"] or PRIORITY_NORMAL),
             ),
             lifetime_days=int(wanted["lifetime"]) if wanted["lifetime"] != NEVER else None,
-            limits=LimitSet(*(wanted[name] for name in LimitSet._fields)),
+            limits=self.limits,
             budget=self._budget(wanted["budget"], wanted["budget_period"]),
             form=wanted["form_id"],
         )
@@ -190,11 +162,11 @@ class KeyForm(forms.Form):
 def _rows(viewer: Viewer) -> list[KeyRow]:
     now, organization = timezone.now(), viewer.organization.id
     limits = rate_limit_map(user=viewer.user)
-    keys = apikey_list(user=viewer.user, organization_id=organization)
-    budgets = budget_map(organization=organization, subjects=[key.limits_id for key in keys])
+    found = apikey_list(user=viewer.user, organization_id=organization)
+    budgets = budget_map(organization=organization, subjects=[key.limits_id for key in found])
     used, missed = (
         key_last_used(organization),
-        keys_missed_soon(organization=organization, keys=keys),
+        keys_missed_soon(organization=organization, keys=found),
     )
     return [
         KeyRow(
@@ -205,14 +177,14 @@ def _rows(viewer: Viewer) -> list[KeyRow]:
             budgets.get(key.limits_id),
             key.id in missed,
         )
-        for key in keys
+        for key in found
     ]
 
 
 def _index(
-    request: HttpRequest, viewer: Viewer, form: KeyForm, *, secret: str = ""
+    request: HttpRequest, viewer: Viewer, /, form: KeyForm | None = None, *, secret: str = ""
 ) -> HttpResponse:
-    rows = _rows(viewer)
+    rows, form = _rows(viewer), form or KeyForm(viewer)
     context = {
         "rows": rows,
         "cut_off": len(rows) == PAGE_ROWS_MAX,
@@ -222,75 +194,58 @@ def _index(
         "secret": secret,
         "reason_chars_max": REASON_CHARS_MAX,
         "overlaps": OVERLAPS,
+        "overlap_usual": keys.OVERLAP_S_DEFAULT,
     }
     return show(request, viewer, "keys", "keys/list.html", context, form.errors)
 
 
-@page(Action.KEY_VIEW)
-@require_GET
-def key_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    return _index(request, viewer, KeyForm(viewer))
+key_index = page(Action.KEY_VIEW, "GET")(_index)
 
 
-@never_cache
-@page(Action.KEY_CREATE)
-@stepped_up
-@sensitive_variables()
-@require_http_methods(["GET", "POST"])
+@secret_page(Action.KEY_CREATE, "GET", "POST")
+@says_wrong("keys")
 def key_create(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Make a key and show its secret in this one answer, which nothing stores."""
     if request.method == "GET":
         return redirect("keys")
     form = KeyForm(viewer, request.POST)
-    if not form.is_valid():
+
+    def make() -> keys.CreatedKey:
+        project_id = uuid.UUID(form.cleaned_data["project"])
+        project = project_get(user=viewer.user, project_id=project_id)
+        return key_make(actor=viewer.user, project=project, order=form.order())
+
+    made = made_by(form, make)
+    if made is None:
         return _index(request, viewer, form)
-    project = project_get(user=viewer.user, project_id=uuid.UUID(form.cleaned_data["project"]))
-    try:
-        made = key_make(actor=viewer.user, project=project, order=form.order())
-    except AlreadyCreated:
-        messages.info(request, "This key was already created; its secret is not shown again.")
-        return redirect("keys")
-    except ValidationError as error:
-        form.add_error(None, error)
-        return _index(request, viewer, form)
-    return _index(request, viewer, KeyForm(viewer), secret=made.secret)
+    return _index(request, viewer, secret=made.secret)
 
 
-@page(Action.KEY_REVOKE)
-@require_POST
+@page(Action.KEY_REVOKE, "POST")
 def key_revoke(request: HttpRequest, viewer: Viewer, apikey_id: uuid.UUID) -> HttpResponse:
-    """Revoke a key; gateways refuse it within two seconds."""
     key = apikey_get(user=viewer.user, apikey_id=apikey_id)
     typed = "".join(char for char in request.POST.get("reason", "") if char.isprintable())
     reason = typed.strip()[:REASON_CHARS_MAX]
-    if apikey_revoke(actor=viewer.user, key=key, reason=reason):
+    if keys.apikey_revoke(actor=viewer.user, key=key, reason=reason):
         messages.success(request, f"Key “{key.label}” is revoked; gateways refuse it from now on.")
     else:
         messages.info(request, f"Key “{key.label}” was already revoked.")
     return redirect("keys")
 
 
-@never_cache
-@page(Action.KEY_CREATE)
-@stepped_up
-@sensitive_variables()
-@require_http_methods(["POST"])
+@secret_page(Action.KEY_CREATE, "POST")
+@says_wrong("keys")
 def key_rotate(request: HttpRequest, viewer: Viewer, apikey_id: uuid.UUID) -> HttpResponse:
     """Let a new key take over, and show its secret in this one answer."""
     key = apikey_get(user=viewer.user, apikey_id=apikey_id)
     asked = request.POST.get("overlap", "")
-    try:
-        known = asked in {str(seconds) for seconds, _ in OVERLAPS}
-        overlap_s = int(asked) if known else OVERLAP_S_DEFAULT
-        made = apikey_rotate(actor=viewer.user, key=key, overlap_s=overlap_s)
-    except ValidationError as error:
-        messages.error(request, " ".join(error.messages))
-        return redirect("keys")
-    return _index(request, viewer, KeyForm(viewer), secret=made.secret)
+    known = asked in {str(seconds) for seconds, _ in OVERLAPS}
+    overlap_s = int(asked) if known else keys.OVERLAP_S_DEFAULT
+    made = keys.apikey_rotate(actor=viewer.user, key=key, overlap_s=overlap_s)
+    return _index(request, viewer, secret=made.secret)
 
 
-@page(Action.KEY_VIEW)
-@require_GET
+@page(Action.KEY_VIEW, "GET")
 def key_detail(request: HttpRequest, viewer: Viewer, apikey_id: uuid.UUID) -> HttpResponse:
     """What a key is for, what binds it, and what it touched: the report for a leaked one."""
     key = apikey_get(user=viewer.user, apikey_id=apikey_id)
@@ -310,5 +265,6 @@ def key_detail(request: HttpRequest, viewer: Viewer, apikey_id: uuid.UUID) -> Ht
         "limits": effective_rows(effective.rows) if effective else [],
         "reason_chars_max": REASON_CHARS_MAX,
         "overlaps": OVERLAPS,
+        "overlap_usual": keys.OVERLAP_S_DEFAULT,
     }
     return show(request, viewer, "keys", "keys/detail.html", context)

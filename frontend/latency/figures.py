@@ -3,37 +3,43 @@
 Percentiles of stages do not add up, and the page says so wherever they stand on one another.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from controlplane.kernel.histogram import Histogram
 from controlplane.kernel.measures import CLIENT_RTT, GATEWAY_WAIT, PHASES, PROMPT_BUCKET_LABELS
 from controlplane.kernel.spans import SPANS
 from controlplane.telemetry.selectors import Point
-from frontend.latency.group_plot import GroupFigure
-from frontend.latency.heat_links import cell_links
-from frontend.latency.heat_plot import HeatMap
+from frontend.latency.heat_plot import HeatMap, cell_links
 from frontend.latency.ladder import Rung, ladder
 from frontend.shared import formats
 from frontend.shared.asked import Asked, Choice
-from frontend.shared.cells import PERCENTILES, SHARES
+from frontend.shared.formats import PERCENTILES, SHARES
 from frontend.shared.panels import TablePanel
-from frontend.shared.plots.axes import Axis
-from frontend.shared.plots.figure import Figure, Line, Panel, Plot
-from frontend.shared.plots.stages import overhead_figure, stage_figures
-from frontend.shared.plots.times import (
+from frontend.shared.plots.figure import (
     DASHES,
+    Axis,
+    Figure,
+    Line,
+    Panel,
+    Plot,
     before_line,
     columns_of,
     percentile_lines,
     pick,
+    plain_layout,
+    plot_config,
+    value_axis,
     values_of,
     worst,
 )
+from frontend.shared.plots.stages import overhead_figure, stage_figures
 from frontend.shared.stages import LABELS, OVERHEAD, STAGE_NAMES, UNATTRIBUTED
 from frontend.shared.tiles import merged
 
+SYMBOLS = ("circle", "diamond", "square")
 MILLI = 1_000
 PHASE_WORDS = {
     "queue": "Node: queue",
@@ -75,6 +81,65 @@ NOTHING = "No data in this range."
 
 Merged = Mapping[str, Histogram]
 Groups = Mapping[str, Merged]
+
+
+@dataclass(frozen=True)
+class GroupFigure:
+    """One chart with a column for each of `groups`; `counts` are the values behind a column."""
+
+    name: str
+    title: str
+    finding: str
+    groups: Sequence[str]
+    counts: Sequence[int]
+    lines: Sequence[Line]
+    axis: Axis
+    what: str
+
+    @property
+    def empty(self) -> bool:
+        return not any(self.counts)
+
+    @property
+    def head(self) -> list[str]:
+        return [self.what, "n", *(f"{line.name}, {self.axis.title}" for line in self.lines)]
+
+    def rows(self) -> list[list[str]]:
+        """The same figures as text; a group of which nothing is known has empty cells."""
+        made = []
+        for place, group in enumerate(self.groups):
+            values = [line.values[place] for line in self.lines]
+            cells = ["" if value is None else f"{value:.6g}" for value in values]
+            made.append([group, str(self.counts[place]), *cells])
+        return made
+
+    def as_json(self) -> dict[str, Any]:
+        level = {
+            "type": "category",
+            "gridcolor": "--line",
+            "title": {"text": self.what, "standoff": 8},
+            "automargin": True,
+        }
+        values = (value for line in self.lines for value in line.values)
+        upright = value_axis(self.axis, values)
+        layout = plain_layout(self.name, level=level, upright=upright)
+        layout["showlegend"] = True
+        return {"data": self._traces(), "layout": layout, "config": plot_config()}
+
+    def _traces(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "type": "scatter",
+                "mode": "lines+markers",
+                "marker": {"size": 9, "symbol": symbol},
+                "name": line.name,
+                "x": list(self.groups),
+                "y": list(line.values),
+                "line": {"color": line.color, "width": 1, "dash": line.dash},
+                "hovertemplate": "%{y:.3s}",
+            }
+            for line, symbol in zip(self.lines, SYMBOLS, strict=False)
+        ]
 
 
 def layer_measures(stage: str) -> dict[str, str]:

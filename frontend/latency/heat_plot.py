@@ -3,15 +3,25 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import cached_property
-from math import ceil
+from functools import cached_property, partial
+from math import ceil, floor, sqrt
 from typing import Any
+from urllib.parse import urlencode
+
+from django.urls import reverse
 
 from controlplane.kernel.histogram import BUCKETS_PER_OCTAVE, Histogram
+from controlplane.kernel.measures import STAGE_NAMES
 from frontend.shared import formats
-from frontend.shared.plots.axes import Axis, time_axis, value_axis
-from frontend.shared.plots.config import plot_config
-from frontend.shared.plots.figure import TIME_HEAD, plain_layout
+from frontend.shared.formats import US_PER_MS
+from frontend.shared.plots.figure import (
+    TIME_HEAD,
+    Axis,
+    plain_layout,
+    plot_config,
+    time_axis,
+    value_axis,
+)
 
 # Four rows to an octave: 19 % apart, as fine as a row of a few pixels can show.
 ROWS_PER_OCTAVE = 4
@@ -168,7 +178,6 @@ class HeatMap:
         return early_s, self.links.query(low_us, high_us)
 
     def _edge(self, row: int) -> float:
-        """The lower bound of a row."""
         return self._edge_us(row) / self.unit
 
     @staticmethod
@@ -177,5 +186,39 @@ class HeatMap:
 
 
 def _url_time(at: datetime) -> str:
-    """As `frontend.shared.ranges` reads it; nothing in it needs escaping."""
+    """As `frontend.shared.filters` reads it; nothing in it needs escaping."""
     return at.strftime("%Y-%m-%dT%H:%M:%S")
+
+
+# Measures that the list of requests can be narrowed by, and its words for the least and the most.
+LISTED = {"total": ("min_ms", "max_ms"), "ttft": ("min_ttft_ms", "max_ttft_ms")}
+
+
+def cell_links(measure: str, model: str) -> CellLinks | None:
+    """For a stage to an example, for total and first token to all; None where nothing is listed."""
+    kept = {"model": model} if model else {}
+    if measure in LISTED:
+        query = partial(_between, *LISTED[measure])
+        return CellLinks(_page("requests", kept), query, is_part=measure != "total")
+    if measure in STAGE_NAMES:
+        page = _page("request_exemplar", {"measure": measure, **kept})
+        return CellLinks(page, _about, is_part=True)
+    return None
+
+
+def _page(name: str, kept: dict[str, str]) -> str:
+    return f"{reverse(name)}?{urlencode(kept)}{'&' if kept else ''}"
+
+
+def _between(least: str, most: str, low_us: float, high_us: float) -> str:
+    """Values are whole microseconds, above the lower bound and up to the upper one."""
+    return f"{least}={_ms(floor(low_us) + 1)}&{most}={_ms(floor(high_us))}"
+
+
+def _about(low_us: float, high_us: float) -> str:
+    return f"value={round(sqrt(low_us * high_us))}"
+
+
+def _ms(value_us: int) -> str:
+    whole, rest = divmod(value_us, US_PER_MS)
+    return f"{whole}.{rest:03}".rstrip("0").rstrip(".")

@@ -10,7 +10,7 @@ from controlplane.kernel.histogram import Histogram
 from controlplane.kernel.measures import CLIENT_RTT
 from controlplane.kernel.spans import STAGES
 from frontend.shared import formats
-from frontend.shared.cells import Cell, percentile_cells
+from frontend.shared.formats import Cell, before_cell, percentile_cells
 from frontend.shared.stages import LABELS, UNATTRIBUTED
 
 HUNDRED = 100.0
@@ -92,7 +92,6 @@ def _layers(
 
 def _rung(row: tuple[str, str, int, _Place], before: Merged, end: float, budgets: Budgets) -> Rung:
     name, label, number, place = row
-    earlier = percentile_cells(name, before.get(name), unit=False)[1]
 
     def share(us: float) -> float:
         return round(HUNDRED * us / end, 3)
@@ -104,7 +103,7 @@ def _rung(row: tuple[str, str, int, _Place], before: Merged, end: float, budgets
         is_stage=name in budgets or not number,
         budget_ms=f"{budgets[name] / formats.US_PER_MS:g}" if name in budgets else "",
         cells=percentile_cells(name, place.found, unit=False),
-        before=Cell(f"{name}.before", earlier.text, earlier.title, earlier.tone),
+        before=before_cell(name, before),
         count=place.found.count if place.found else 0,
         left=min(share(place.start), HUNDRED - WIDTH_LEAST),
         width=max(share(place.at(MEDIAN)), WIDTH_LEAST) if place.found else 0.0,

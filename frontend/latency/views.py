@@ -1,46 +1,74 @@
 """Latency: the stage waterfall of percentiles, its heat map, and latency by whatever divides it."""
 
-from django.http import Http404, HttpRequest, HttpResponse
+import uuid
+
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
-from django.views.decorators.http import require_GET
 
 from controlplane.core.permissions import Action
-from controlplane.telemetry.reading import TooMuchToRead
-from frontend.latency.figures import BY_WORDS, CHOICES, MEASURE_WORDS, Latency, make_latency
-from frontend.latency.reads import read_latency
+from controlplane.slos.selectors import stage_owners
+from controlplane.telemetry.selectors import SeriesQuery, series_by, series_read
+from frontend.latency.figures import (
+    BY_MEASURES,
+    BY_WORDS,
+    CHOICES,
+    EVERYONE,
+    MEASURE_WORDS,
+    Latency,
+    Read,
+    make_latency,
+    wanted_measures,
+)
 from frontend.shared.access import Viewer, page
-from frontend.shared.asked import Asked, asked_context, asked_from
-from frontend.shared.panels import panel_csv
+from frontend.shared.asked import Asked, asked_context, asked_from, before_of, drawn_csv, in_time
+
+
+def read_latency(organization: uuid.UUID, asked: Asked) -> Read:
+    """The range, the period before where it is asked for, and the range in groups."""
+    by = series_by(_query(organization, asked, BY_MEASURES), asked.chosen["by"])
+    buckets = _query(organization, asked, ("ttft",))
+    return Read(
+        points=series_read(_query(organization, asked, wanted_measures(asked))),
+        before=before_of(_query(organization, asked, EVERYONE), asked),
+        by=by,
+        by_bucket=by
+        if asked.chosen["by"] == "prompt_bucket"
+        else series_by(buckets, "prompt_bucket"),
+        budgets={name: owner.budget_us for name, owner in stage_owners().items()},
+    )
+
+
+def _query(organization: uuid.UUID, asked: Asked, measures: tuple[str, ...]) -> SeriesQuery:
+    return SeriesQuery(
+        organization=organization,
+        start=asked.within.start,
+        end=asked.within.end,
+        step_s=asked.within.step_s,
+        everyone=measures,
+        own=(),
+        model=asked.segment.model,
+    )
 
 
 def _read(viewer: Viewer, asked: Asked) -> Latency | None:
-    try:
-        return make_latency(read_latency(viewer.organization.id, asked), asked, timezone.now())
-    except TooMuchToRead:
-        return None
+    return in_time(
+        lambda: make_latency(read_latency(viewer.organization.id, asked), asked, timezone.now())
+    )
 
 
-@page(Action.ORGANIZATION_VIEW, shared=True)
-@require_GET
+@page(Action.ORGANIZATION_VIEW, "GET", shared=True)
 def latency(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Where the time of all tenants' requests goes; a project's own is on the Overview."""
     asked = asked_from(request.GET, timezone.now(), CHOICES)
-    found = _read(viewer, asked)
     context = {
-        **asked_context(viewer, asked, "latency"),
-        "found": found,
-        "figures": {one.name: one.as_json() for one in found.figures} if found else {},
+        **asked_context(viewer, asked, "latency", _read(viewer, asked), of_projects=False),
         "measures": list(MEASURE_WORDS.items()),
         "dimensions": list(BY_WORDS.items()),
     }
     return render(request, "latency/page.html", context)
 
 
-@page(Action.ORGANIZATION_VIEW, shared=True)
-@require_GET
+@page(Action.ORGANIZATION_VIEW, "GET", shared=True)
 def latency_csv(request: HttpRequest, viewer: Viewer, chart: str) -> HttpResponse:
-    found = _read(viewer, asked_from(request.GET, timezone.now(), CHOICES))
-    if found is None:
-        raise Http404
-    return panel_csv(found.panels, chart)
+    return drawn_csv(_read(viewer, asked_from(request.GET, timezone.now(), CHOICES)), chart)

@@ -1,25 +1,27 @@
 """Budgets: what the organization, its projects and keys may spend in a day, a week or a month."""
 
 import uuid
-from typing import Any
+from collections.abc import Iterable
 from zoneinfo import available_timezones
 
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import ValidationError
-from django.http import Http404, HttpRequest, HttpResponse, QueryDict
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.billing.budgets.api import subject_of
 from controlplane.billing.budgets.models import BudgetPeriod
 from controlplane.billing.budgets.selectors import budget_list
 from controlplane.billing.budgets.services import BudgetDraft, budget_end, budget_plan
+from controlplane.catalog.selectors import model_list
 from controlplane.core.permissions import Action
 from controlplane.kernel.ids import uuid_asked
+from controlplane.tenants.models import ApiKey
 from controlplane.tenants.selectors import apikey_list
+from frontend.money.spend_figures import budget_name
 from frontend.shared.access import Viewer, page, show
-from frontend.shared.forms import nano_of, says_wrong
+from frontend.shared.forms import cleaned, nano_of, says_wrong
 from frontend.shared.stepup import stepped_up
 
 PERIOD_WORDS = (
@@ -40,15 +42,18 @@ class BudgetForm(forms.Form):
     zone = forms.CharField(max_length=64)
     rollover = forms.BooleanField(required=False)
     alerts = forms.CharField(max_length=64, required=False)
+    model = forms.CharField(max_length=100, required=False)
+    per_user = forms.BooleanField(required=False)
 
 
-@page(Action.LEDGER_VIEW)
-@require_GET
+@page(Action.LEDGER_VIEW, "GET")
 def budget_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    names = _names(viewer)
+    keys = apikey_list(user=viewer.user, organization_id=viewer.organization.id)
+    names = limited_names(viewer, keys)
     rows = budget_list(actor=viewer.user, organization=viewer.organization.id)
     context = {
-        "rows": [(row, names.get(row.id, row.id.hex)) for row in rows],
+        "rows": [(row, budget_name(row, names)) for row in rows],
+        "models": [(one.name, one.name) for one in model_list()],
         "subjects": [(str(key), name) for key, name in names.items()],
         "periods": PERIOD_WORDS,
         "zones": sorted(available_timezones()),
@@ -58,16 +63,15 @@ def budget_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return show(request, viewer, "budgets", "money/budgets.html", context)
 
 
-@page(Action.BUDGET_SET)
+@page(Action.BUDGET_SET, "POST")
 @stepped_up
-@require_POST
 @says_wrong("budgets")
 def budget_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """Set a budget; what is spent in its period already counts."""
-    wanted = _wanted(request.POST)
+    wanted = cleaned(BudgetForm(request.POST))
+    part = {name: wanted[name] for name in ("model", "per_user")}
     budget_plan(
         actor=viewer.user,
-        subject=subject_of(viewer.organization.id, wanted["subject"]),
+        subject=subject_of(viewer.organization.id, wanted["subject"], **part),
         draft=BudgetDraft(
             allowance_nano=nano_of(wanted["amount"], "amount"),
             period=wanted["period"],
@@ -80,9 +84,8 @@ def budget_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return redirect("budgets")
 
 
-@page(Action.BUDGET_SET)
+@page(Action.BUDGET_SET, "POST")
 @stepped_up
-@require_POST
 def budget_stop(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     subject = uuid_asked(request.POST.get("subject", ""), "", Http404())
     budget_end(actor=viewer.user, subject=subject_of(viewer.organization.id, subject))
@@ -90,19 +93,12 @@ def budget_stop(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return redirect("budgets")
 
 
-def _names(viewer: Viewer) -> dict[uuid.UUID, str]:
+def limited_names(viewer: Viewer, keys: Iterable[ApiKey]) -> dict[uuid.UUID, str]:
+    """What budgets are of, by their ids: the organization, its projects and these keys."""
     organization = viewer.organization
     names = {organization.id: f"{organization.name} as a whole"}
     names |= {one.id: f"Project {one.name}" for one in viewer.projects()}
-    keys = apikey_list(user=viewer.user, organization_id=organization.id)
-    return names | {one.limits_id: f"Key {one.label}" for one in reversed(keys)}
-
-
-def _wanted(posted: QueryDict) -> dict[str, Any]:
-    form = BudgetForm(posted)
-    if not form.is_valid():
-        raise ValidationError({name: errors.as_data() for name, errors in form.errors.items()})
-    return dict(form.cleaned_data)
+    return names | {one.limits_id: f"Key {one.label}" for one in reversed([*keys])}
 
 
 def _percentages(text: str) -> tuple[int, ...]:

@@ -1,23 +1,22 @@
 """Exports: ask for a file, watch it grow, take it away with its manifest."""
 
-import uuid
 from dataclasses import dataclass
 from datetime import date, timedelta
+from uuid import UUID
 
 from django import forms
 from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
-from django.views.decorators.http import require_GET, require_http_methods
 
-from controlplane.billing.exports.answers import file_answer, manifest_name
+from controlplane.billing.exports.api import file_answer, manifest_name
 from controlplane.billing.exports.models import Export, ExportGrain, ExportKind, ExportState
 from controlplane.billing.exports.selectors import export_get, export_page
 from controlplane.billing.exports.services import AT_WORK, KEEP_FOR, export_create
 from controlplane.billing.exports.spec import ExportSpec, days_of_period, spec_of
 from controlplane.billing.exports.tasks import export_enqueue
-from controlplane.core.paging import PageAsk
+from controlplane.core.answers import PageAsk
 from controlplane.core.permissions import Action
 from frontend.shared.access import Viewer, page, show
 
@@ -92,7 +91,7 @@ class ExportForm(forms.Form):
     raw = forms.BooleanField(required=False)
     period = forms.CharField(max_length=7, required=False)
 
-    def spec(self, organization: uuid.UUID) -> ExportSpec:
+    def spec(self, organization: UUID) -> ExportSpec:
         """The checked wish; raises ValidationError by field."""
         given = self.cleaned_data
         first, last = given["start"], given["end"]
@@ -112,7 +111,6 @@ class ExportForm(forms.Form):
 
 
 def _months() -> list[str]:
-    """Names of the last months, the present one first."""
     day, found = timezone.now().date().replace(day=1), []
     for _ in range(MONTHS):
         found.append(f"{day:%Y-%m}")
@@ -121,9 +119,7 @@ def _months() -> list[str]:
 
 
 def _rows(viewer: Viewer) -> dict[str, object]:
-    found = export_page(
-        actor=viewer.user, organization_id=viewer.organization.id, ask=PageAsk(limit=ROWS)
-    )
+    found = export_page(**viewer.whose, ask=PageAsk(limit=ROWS))
     rows = [ExportRow(one) for one in found.rows]
     return {"rows": rows, "working": any(row.working for row in rows), "more": found.has_more}
 
@@ -132,8 +128,6 @@ def _index(request: HttpRequest, viewer: Viewer, form: ExportForm) -> HttpRespon
     months = _months()
     context = {
         "form": form,
-        "kinds": KINDS,
-        "grains": GRAINS,
         "months": months,
         "period": form.data.get("period") or months[1],
         "keep_days": KEEP_FOR.days,
@@ -142,8 +136,7 @@ def _index(request: HttpRequest, viewer: Viewer, form: ExportForm) -> HttpRespon
     return show(request, viewer, "exports", "money/exports.html", context, form.errors)
 
 
-@page(Action.EXPORT_MAKE)
-@require_http_methods(["GET", "POST"])
+@page(Action.EXPORT_MAKE, "GET", "POST")
 def export_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     if request.method == "GET":
         return _index(request, viewer, ExportForm())
@@ -159,33 +152,21 @@ def export_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return redirect("exports")
 
 
-@page(Action.EXPORT_MAKE)
-@require_GET
+@page(Action.EXPORT_MAKE, "GET")
 def export_rows(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """The list alone, asked for while something is being written."""
     return render(request, "money/parts/export_rows.html", {"viewer": viewer, **_rows(viewer)})
 
 
-@page(Action.EXPORT_MAKE)
-@require_GET
-def export_file(
-    request: HttpRequest, viewer: Viewer, export_id: uuid.UUID
-) -> StreamingHttpResponse:
-    return file_answer(request, _get(viewer, export_id))
+@page(Action.EXPORT_MAKE, "GET")
+def export_file(request: HttpRequest, viewer: Viewer, export_id: UUID) -> StreamingHttpResponse:
+    return file_answer(request, export_get(**viewer.whose, export_id=export_id))
 
 
-@page(Action.EXPORT_MAKE)
-@require_GET
-def export_manifest(request: HttpRequest, viewer: Viewer, export_id: uuid.UUID) -> HttpResponse:
-    export = _get(viewer, export_id)
+@page(Action.EXPORT_MAKE, "GET")
+def export_manifest(request: HttpRequest, viewer: Viewer, export_id: UUID) -> HttpResponse:
+    export = export_get(**viewer.whose, export_id=export_id)
     if export.manifest is None:
         raise Http404
     name = manifest_name(export)
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     return JsonResponse(export.manifest, headers=headers, json_dumps_params={"indent": 2})
-
-
-def _get(viewer: Viewer, export_id: uuid.UUID) -> Export:
-    return export_get(
-        actor=viewer.user, organization_id=viewer.organization.id, export_id=export_id
-    )

@@ -1,36 +1,27 @@
 """Ledger: the accounts, what was booked besides requests, months to close, differences."""
 
 from django.contrib import messages
-from django.core.exceptions import ValidationError
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.billing.ledger.hours import sealed_through
 from controlplane.billing.ledger.selectors import account_list, entry_list, reconciliation_list
-from controlplane.billing.months.jobs import period_close_ask
+from controlplane.billing.months.closes import period_close_ask
 from controlplane.billing.months.models import PeriodCloseJob
-from controlplane.billing.months.periods import Period, PeriodState
-from controlplane.billing.months.selectors import Month, month_list
+from controlplane.billing.months.periods import Month, Period, PeriodState, month_list
 from controlplane.billing.months.tasks import period_close_enqueue
-from controlplane.core.paging import page_ask
 from controlplane.core.permissions import Action
 from controlplane.kernel.ids import public_id
 from controlplane.telemetry.reading import TooMuchToRead
 from frontend.shared.access import Viewer, page, show
-from frontend.shared.forms import says_wrong
+from frontend.shared.forms import page_asked, says_wrong
 from frontend.shared.stepup import stepped_up
 
 
-@page(Action.LEDGER_VIEW)
-@require_GET
+@page(Action.LEDGER_VIEW, "GET")
 def ledger(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     actor, organization = viewer.user, viewer.organization.id
-    try:
-        ask = page_ask(request.GET.dict(), "entry")
-    except ValidationError as error:
-        raise Http404 from error
-    entries = entry_list(actor=actor, organization=organization, ask=ask)
+    entries = entry_list(actor=actor, organization=organization, ask=page_asked(request, "entry"))
     months = month_list(actor=actor, organization=organization)
     try:
         accounts = account_list(actor=actor, organization=organization)
@@ -49,8 +40,7 @@ def ledger(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return show(request, viewer, "ledger", "money/ledger.html", context)
 
 
-@page(Action.LEDGER_VIEW)
-@require_GET
+@page(Action.LEDGER_VIEW, "GET")
 def ledger_months(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """The months alone, while one of them is being closed."""
     months = month_list(actor=viewer.user, organization=viewer.organization.id)
@@ -58,9 +48,8 @@ def ledger_months(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return render(request, "money/parts/ledger_month_rows.html", context)
 
 
-@page(Action.PERIOD_CLOSE)
+@page(Action.PERIOD_CLOSE, "POST")
 @stepped_up
-@require_POST
 @says_wrong("ledger")
 def ledger_close(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     closed = period_close_ask(
@@ -82,6 +71,8 @@ def _closing(months: list[Month]) -> dict[str, object]:
     """Which is closed next, the oldest that is over; and whether one is being closed just now."""
     over = [one for one in months if one.state == PeriodState.CLOSING]
     return {
-        "closable": [one for one in over[-1:] if one.job is None or not one.job.at_work],
+        "closable": [
+            (one.period.name,) * 2 for one in over[-1:] if one.job is None or not one.job.at_work
+        ],
         "closing": any(one.job is not None and one.job.at_work for one in over),
     }

@@ -1,12 +1,10 @@
 """Margin: a month's revenue and cost by pool, model and tenant, and the same as CSV; staff."""
 
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from django.http import HttpRequest, HttpResponse
-from django.views.decorators.http import require_GET
 
-from controlplane.billing.cells import NANO_PLACES, Cell, Column, decimal_text
+from controlplane.billing.cells import NANO_PLACES, columns, decimal_text
 from controlplane.billing.ledger.hours import sealed_through
 from controlplane.billing.margin.api import month_bounds
 from controlplane.billing.margin.selectors import Margin, MarginLine, margin_read
@@ -16,62 +14,27 @@ from controlplane.core.permissions import Action
 from controlplane.kernel.price import Price
 from controlplane.telemetry.reading import TooMuchToRead
 from frontend.money.months import month_from
-from frontend.shared import formats
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.panels import columns_csv
 
-MS_PER_HOUR = 3_600_000
 NANO_PER_MILLION_PICO = 1_000
-COLUMNS = (
-    Column("kind", Cell.TEXT, "pool, model or tenant."),
-    Column("name", Cell.FREE, "Its name."),
-    Column("id", Cell.TEXT, "A tenant's id."),
-    Column(
-        "revenue_usd", Cell.NUMBER, "What requests were charged; a pool has those that it served."
-    ),
-    Column("served_usd", Cell.NUMBER, "GPU time with requests under way."),
-    Column("idle_usd", Cell.NUMBER, "GPU time without; of pools alone."),
-    Column("purchase_usd", Cell.NUMBER, "What tokens of hosted models cost to buy."),
-    Column("margin_usd", Cell.NUMBER, "Revenue less all three."),
-    Column("uncached_tokens", Cell.NUMBER, "Input computed."),
-    Column("cached_tokens", Cell.NUMBER, "Input read from the cache."),
-    Column("output_tokens", Cell.NUMBER, "Output."),
-    Column("card_hours", Cell.NUMBER, "Hours times cards; of pools alone."),
-)
+COLUMNS = columns("""
+    kind            text   pool, model or tenant.
+    name            free   Its name.
+    id              text   A tenant's id.
+    revenue_usd     number What requests were charged; a pool has those that it served.
+    served_usd      number GPU time with requests under way.
+    idle_usd        number GPU time without; of pools alone.
+    purchase_usd    number What tokens of hosted models cost to buy.
+    margin_usd      number Revenue less all three.
+    uncached_tokens number Input computed.
+    cached_tokens   number Input read from the cache.
+    output_tokens   number Output.
+    card_hours      number Hours times cards; of pools alone.
+""")
 
 
-@dataclass(frozen=True)
-class MarginRow:
-    line: MarginLine
-    price: Price | None = None
-
-    @property
-    def margin_percent(self) -> str:
-        return formats.percent(self.line.margin_nano, self.line.revenue_nano)
-
-    @property
-    def busy_percent(self) -> str:
-        return formats.percent(self.line.busy_ms, self.line.up_ms)
-
-    @property
-    def card_hours(self) -> str:
-        return f"{self.line.card_ms / MS_PER_HOUR:,.1f}"
-
-    @property
-    def loses(self) -> bool:
-        return self.line.margin_nano < 0
-
-    @property
-    def prices(self) -> list[tuple[str, int]]:
-        """What a million tokens are sold for now, in nano-USD."""
-        if self.price is None:
-            return []
-        rates = (("in", self.price.input_pico), ("out", self.price.output_pico))
-        return [(word, pico * NANO_PER_MILLION_PICO) for word, pico in rates]
-
-
-@page(Action.MARGIN_VIEW)
-@require_GET
+@page(Action.MARGIN_VIEW, "GET")
 def margin_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     now = datetime.now(UTC)
     period, complaint = month_from(request.GET, now)
@@ -79,26 +42,25 @@ def margin_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     if found is None:
         complaint = "The query for this month timed out. Try again in a minute."
     prices = {model.name: price_in_force(model=model, at=now) for model in model_list()}
-    latest = period_of(now)
-    context = {
+    context: dict[str, object] = {
         "period": period,
-        "before": period_of(period.start - timedelta(days=1)),
-        "after": period_of(period.end) if period < latest else None,
+        "before": period.before,
+        "after": period.after if period < period_of(now) else None,
         "complaint": complaint,
-        "total": MarginRow(found.total) if found else None,
-        "pools": [MarginRow(line) for line in found.pools] if found else [],
-        "models": [MarginRow(line, prices.get(line.name)) for line in found.models]
-        if found
-        else [],
-        "tenants": [MarginRow(line) for line in found.tenants] if found else [],
-        "guessed": [line.name for line in found.pools if _guessed(found, line)] if found else [],
         "sealed": sealed_through(),
     }
+    if found is not None:
+        context |= {
+            "total": found.total,
+            "pools": found.pools,
+            "models": [(line, _sold_for(prices.get(line.name))) for line in found.models],
+            "tenants": [(line, ()) for line in found.tenants],
+            "guessed": [line.name for line in found.pools if _guessed(found, line)],
+        }
     return show(request, viewer, "margin", "money/margin.html", context)
 
 
-@page(Action.MARGIN_VIEW)
-@require_GET
+@page(Action.MARGIN_VIEW, "GET")
 def margin_csv(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     now = datetime.now(UTC)
     period, complaint = month_from(request.GET, now)
@@ -119,26 +81,20 @@ def _read(viewer: Viewer, period: Period, now: datetime) -> Margin | None:
         return None
 
 
+def _sold_for(price: Price | None) -> list[tuple[str, int]]:
+    """What a million tokens are sold for, in nano-USD."""
+    rates = (("in", price.input_pico), ("out", price.output_pico)) if price else ()
+    return [(word, pico * NANO_PER_MILLION_PICO) for word, pico in rates]
+
+
 def _guessed(found: Margin, line: MarginLine) -> bool:
     """Whether a pool's cost went by token counts, since nothing was measured."""
     return bool(line.served_nano) and line.name not in found.measured
 
 
 def _values(kind: str, line: MarginLine) -> list[str | int | None]:
-    amounts = (
-        line.revenue_nano,
-        line.served_nano,
-        line.idle_nano,
-        line.purchase_nano,
-        line.margin_nano,
-    )
-    return [
-        kind,
-        line.name,
-        line.id,
-        *(decimal_text(nano, NANO_PLACES) for nano in amounts),
-        line.uncached,
-        line.cached,
-        line.output,
-        f"{line.card_ms / MS_PER_HOUR:.6f}",
-    ]
+    spent = (line.served_nano, line.idle_nano, line.purchase_nano)
+    amounts = (line.revenue_nano, *spent, line.margin_nano)
+    texts = (decimal_text(nano, NANO_PLACES) for nano in amounts)
+    tokens = (line.uncached, line.cached, line.output)
+    return [kind, line.name, line.id, *texts, *tokens, f"{line.card_hours:.6f}"]

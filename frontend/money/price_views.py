@@ -6,14 +6,13 @@ from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.catalog.selectors import model_find, model_list, price_list_all
 from controlplane.catalog.services import PriceDraft, price_publish
 from controlplane.core.permissions import Action
 from controlplane.kernel.ids import uuid_asked
 from controlplane.tenants.models import Project
-from controlplane.tenants.selectors_staff import project_shares
+from controlplane.tenants.selectors import project_shares
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.forms import says_wrong
 from frontend.shared.stepup import stepped_up
@@ -23,8 +22,7 @@ _RATE = re.compile(r"[0-9]{1,16}", re.ASCII)
 _FIELDS = tuple(PriceDraft.__annotations__)
 
 
-@page(Action.CATALOG_MANAGE)
-@require_GET
+@page(Action.CATALOG_MANAGE, "GET")
 def price_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     projects = project_shares(actor=viewer.user)
     context = {
@@ -37,9 +35,8 @@ def price_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return show(request, viewer, "prices", "money/prices.html", context)
 
 
-@page(Action.CATALOG_MANAGE)
+@page(Action.CATALOG_MANAGE, "POST")
 @stepped_up
-@require_POST
 @says_wrong("prices")
 def price_make(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     model = model_find(name=request.POST.get("model", ""))

@@ -4,6 +4,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from typing import Any
 
 from controlplane.billing.budgets.selectors import BudgetRow
 from controlplane.billing.ledger.hours import HourSum
@@ -14,6 +15,7 @@ from frontend.shared import formats
 ROWS_SHOWN = 20
 HUNDRED = 100.0
 DAY = timedelta(days=1)
+SUMMED = ("requests", "uncached", "cached", "output", "nano")
 # A limit that is further away than this says nothing of today's pace.
 DAYS_TOLD_MAX = 365
 BUCKETS = (
@@ -42,12 +44,7 @@ class SpendRow:
 
     @property
     def change(self) -> str:
-        """Against the period before, in per cent with its sign."""
         return change_words(self.nano, self.before_nano)
-
-    @property
-    def share_text(self) -> str:
-        return formats.percent(self.share, HUNDRED)
 
 
 @dataclass(frozen=True)
@@ -63,10 +60,6 @@ class TokenRow:
     def per_million_nano(self) -> int | None:
         """What a million of them cost on average over models and prices."""
         return self.nano * 1_000_000 // self.tokens if self.tokens else None
-
-    @property
-    def share_text(self) -> str:
-        return formats.percent(self.share, HUNDRED)
 
 
 @dataclass(frozen=True)
@@ -140,18 +133,8 @@ def shown_rows(rows: list[SpendRow]) -> list[SpendRow]:
     if len(rows) <= ROWS_SHOWN:
         return rows
     rest = rows[ROWS_SHOWN - 1 :]
-    others = SpendRow(
-        name=f"{len(rest):,} others",
-        query="",
-        requests=sum(row.requests for row in rest),
-        uncached=sum(row.uncached for row in rest),
-        cached=sum(row.cached for row in rest),
-        output=sum(row.output for row in rest),
-        nano=sum(row.nano for row in rest),
-        before_nano=sum(row.before_nano for row in rest),
-        share=sum(row.share for row in rest),
-    )
-    return [*rows[: ROWS_SHOWN - 1], others]
+    sums = _sums(rest, *SUMMED, "before_nano", "share")
+    return [*rows[: ROWS_SHOWN - 1], SpendRow(f"{len(rest):,} others", "", **sums)]
 
 
 def token_rows(lines: Iterable[HourSum]) -> list[TokenRow]:
@@ -196,10 +179,18 @@ def budget_uses(
 ) -> list[BudgetUse]:
     """Budgets with the days until nothing is left, the nearest to its limit first."""
     uses = [
-        BudgetUse(row, names.get(row.id, row.id.hex), *_ahead(row, rates.get(row.id, 0), now))
+        BudgetUse(row, budget_name(row, names), *_ahead(row, rates.get(row.id, 0), now))
         for row in rows
+        # Nothing is spent of what each end user gets anew.
+        if row.scope != "users"
     ]
     return sorted(uses, key=lambda use: -(use.posted_width + use.held_width))
+
+
+def budget_name(row: BudgetRow, names: Mapping[uuid.UUID, str]) -> str:
+    """What a budget is of, by the names of organizations, projects and keys."""
+    name = names.get(row.project or row.id, row.id.hex)
+    return f"{name}, {row.model or 'each end user'}" if row.project else name
 
 
 def _ahead(row: BudgetRow, rate_nano: int, now: datetime) -> tuple[str, str]:
@@ -219,18 +210,14 @@ def _ahead(row: BudgetRow, rate_nano: int, now: datetime) -> tuple[str, str]:
 
 
 def _row(lines: list[HourSum], before_nano: int, *, name: str, query: str, whole: int) -> SpendRow:
-    nano = sum(line.nano for line in lines)
-    return SpendRow(
-        name=name,
-        query=query,
-        requests=sum(line.requests for line in lines),
-        uncached=sum(line.uncached for line in lines),
-        cached=sum(line.cached for line in lines),
-        output=sum(line.output for line in lines),
-        nano=nano,
-        before_nano=before_nano,
-        share=_width(nano, whole),
-    )
+    sums = _sums(lines, *SUMMED)
+    share = _width(sums["nano"], whole)
+    return SpendRow(name, query, before_nano=before_nano, share=share, **sums)
+
+
+def _sums(rows: Iterable[object], *names: str) -> dict[str, Any]:
+    kept = list(rows)
+    return {name: sum(getattr(row, name) for row in kept) for name in names}
 
 
 def _width(part: int, whole: int) -> float:

@@ -30,7 +30,7 @@ from controlplane.tenants.models import User
 from frontend.overview.reads import RollingOverview
 from frontend.shared.access import SESSION_KEY, find_viewer
 from frontend.shared.asked import Asked, asked_from
-from frontend.shared.ranges import range_from
+from frontend.shared.filters import range_from
 
 WATCHERS_MAX = 64
 WATCHERS_PER_USER_MAX = 8

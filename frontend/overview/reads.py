@@ -1,81 +1,71 @@
 """Reads what the Overview needs and makes it: one path for page, CSV and live stream."""
 
-import uuid
+from dataclasses import replace
 from datetime import datetime, timedelta
+from uuid import UUID
 
 from controlplane.billing.ledger.selectors import spend_nano
 from controlplane.fleet.overview import waiting_of
-from controlplane.kernel.gauges import SAMPLES
-from controlplane.telemetry.reading import TooMuchToRead
+from controlplane.kernel.measures import SAMPLES
+from controlplane.slos.runbooks import runbook_path
+from controlplane.slos.selectors import stage_owners
 from controlplane.telemetry.selectors import Point, SeriesQuery, series_read
 from controlplane.telemetry.tiers import step_floor
-from frontend.overview.figures import EVERYONE, Beside, Overview, make_overview
-from frontend.overview.stage_owners import owners_now
-from frontend.overview.stage_rows import Owner
-from frontend.shared.asked import Asked
-from frontend.shared.filters import Segment
-from frontend.shared.ranges import TimeRange
+from frontend.overview.figures import EVERYONE, Beside, Overview, Owner, make_overview
+from frontend.shared.asked import Asked, before_of, in_time
+from frontend.shared.filters import Segment, TimeRange
 from frontend.shared.tiles import OWN, Waits
+
+
+def owners_now() -> dict[str, Owner]:
+    """All seven; one that nobody took has its public budget."""
+    return {
+        name: Owner(owner.team, owner.email, owner.budget_us, runbook_path(owner.runbook))
+        for name, owner in stage_owners().items()
+    }
+
 
 # Writers write a minute's last state some seconds after it is over.
 REREAD = timedelta(minutes=2)
 SPEND_AGE_S_MAX = 10.0
 
 
-def _query(
-    organization: uuid.UUID,
-    asked: Asked,
-    start: datetime,
-    end: datetime,
-    *,
-    shared: bool,
-    gauges: tuple[str, ...] = SAMPLES,
-) -> SeriesQuery:
+def _query(organization: UUID, asked: Asked, *, shared: bool) -> SeriesQuery:
     """`shared` reads figures of all tenants, too."""
     return SeriesQuery(
         organization=organization,
-        start=start,
-        end=end,
+        start=asked.within.start,
+        end=asked.within.end,
         step_s=asked.within.step_s,
         everyone=EVERYONE if shared else (),
         own=OWN,
-        gauges=gauges if shared else (),
+        gauges=SAMPLES if shared else (),
         model=asked.segment.model,
         project=asked.segment.project_id,
     )
 
 
-def _before(organization: uuid.UUID, asked: Asked, *, shared: bool) -> dict[datetime, Point] | None:
-    """The period before by the times of this one, if it is to be compared with."""
-    if not asked.compare:
-        return None
-    shift, first = asked.within.shift, asked.within.steps[0]
-    points = series_read(
-        _query(organization, asked, first - shift, first, shared=shared, gauges=())
-    )
-    return {at + shift: point for at, point in points.items()}
+def _before(organization: UUID, asked: Asked, *, shared: bool) -> dict[datetime, Point] | None:
+    return before_of(replace(_query(organization, asked, shared=shared), gauges=()), asked)
 
 
-def _spend(organization: uuid.UUID, segment: Segment, within: TimeRange) -> int | None:
-    try:
-        return spend_nano(
+def _spend(organization: UUID, segment: Segment, within: TimeRange) -> int | None:
+    return in_time(
+        lambda: spend_nano(
             organization=organization,
             start=within.start,
             end=within.end,
             model=segment.model,
             project=segment.project_id,
         )
-    except TooMuchToRead:
-        return None
+    )
 
 
-def read_overview(
-    organization: uuid.UUID, asked: Asked, now: datetime, *, shared: bool
-) -> Overview:
+def read_overview(organization: UUID, asked: Asked, now: datetime, *, shared: bool) -> Overview:
     """Everything read anew; `shared` with figures of all tenants."""
     within = asked.within
     return make_overview(
-        series_read(_query(organization, asked, within.start, within.end, shared=shared)),
+        series_read(_query(organization, asked, shared=shared)),
         asked,
         now,
         beside=Beside(
@@ -90,7 +80,7 @@ def read_overview(
 class RollingOverview:
     """The same for one viewer who stays: only the newest steps are read again each time."""
 
-    def __init__(self, organization: uuid.UUID, *, shared: bool) -> None:
+    def __init__(self, organization: UUID, *, shared: bool) -> None:
         self._organization = organization
         self._shared = shared
         self._points: dict[datetime, Point] = {}
@@ -108,8 +98,8 @@ class RollingOverview:
         start = within.start
         if self._read_to is not None:
             start = max(first, step_floor(self._read_to - REREAD, within.step_s))
-        query = _query(self._organization, asked, start, within.end, shared=self._shared)
-        fresh = series_read(query)
+        query = _query(self._organization, asked, shared=self._shared)
+        fresh = series_read(replace(query, start=start))
         kept = {at: point for at, point in self._points.items() if first <= at < start}
         self._points = {**kept, **fresh}
         self._read_to = now

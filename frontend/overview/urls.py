@@ -6,5 +6,5 @@ from frontend.overview import views
 
 urlpatterns = [
     path("", views.overview, name="overview"),
-    path("overview/<slug:chart>.csv", views.chart_csv, name="chart_csv"),
+    path("overview/<slug:chart>.csv", views.overview_csv, name="overview_csv"),
 ]

@@ -6,80 +6,95 @@ from collections.abc import Callable
 from django.conf import settings
 from django.contrib import messages
 from django.core.exceptions import ValidationError
+from django.forms.utils import ErrorList
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect
-from django.views.decorators.http import require_GET, require_POST
+from django.shortcuts import redirect, render
 
-from controlplane.billing.approvals.models import (
-    REASON_CHARS_MAX,
-    WALLET_KINDS,
-    GrantKind,
-    GrantState,
-    WalletGrant,
-)
+from controlplane.billing.approvals import models
 from controlplane.billing.approvals.selectors import grant_get, grant_list, grants_pending
 from controlplane.billing.decisions.services import grant_approve, grant_refuse
+from controlplane.billing.documents.lines import NANO_PER_CENT
+from controlplane.billing.documents.text import cents_text
 from controlplane.billing.ledger import accounts
+from controlplane.billing.payments.api import pay_url
+from controlplane.billing.payments.models import PaymentOrder
 from controlplane.billing.payments.services import payment_order_create
 from controlplane.billing.wallets.selectors import wallet_entries, wallet_get
 from controlplane.billing.wallets.services import Gift, wallet_grant
 from controlplane.core.models import uuid7
-from controlplane.core.paging import page_ask
 from controlplane.core.permissions import Action
-from controlplane.kernel.ids import public_id
+from controlplane.kernel.ids import public_id, uuid_asked
 from controlplane.kernel.money import usd_text
-from controlplane.tenants.selectors_staff import organization_names
-from frontend.payments.forms import NO_LINK, cents_of, id_of, pay_page
+from controlplane.tenants.selectors import organization_names
 from frontend.shared.access import Viewer, page, show
-from frontend.shared.forms import nano_of, says_wrong
+from frontend.shared.forms import nano_of, page_asked, says_wrong
 from frontend.shared.stepup import stepped_up
 
-DECISIONS: dict[str, Callable[..., WalletGrant]] = {
+NO_LINK = "Online payment is not set up. Contact the operator of this installation."
+DECISIONS: dict[str, Callable[..., models.WalletGrant]] = {
     "approve": grant_approve,
     "refuse": grant_refuse,
 }
 
 
-@page(Action.LEDGER_VIEW)
-@require_GET
+def cents_of(text: str, field: str) -> int:
+    """Cents of `1234.50`; raises ValidationError where there are parts of a cent."""
+    nano = nano_of(text, field)
+    if nano % NANO_PER_CENT:
+        raise ValidationError({field: "Must be whole cents."})
+    return nano // NANO_PER_CENT
+
+
+def pay_page(request: HttpRequest, order: PaymentOrder) -> HttpResponse:
+    """Where the order can be paid: a link, since forms may not lead away from here."""
+    context = {
+        "title": f"Pay USD {cents_text(order.amount_cents)}",
+        "text": "Pay exactly this amount so that it can be matched. It appears here within a "
+        "minute.",
+        "link": pay_url(order),
+        "link_text": "Go to the payment page",
+    }
+    return render(request, "shared/notice.html", context)
+
+
+def id_of(text: str, field: str) -> uuid.UUID:
+    """An id that a form has carried; raises ValidationError for the field."""
+    wrong = ValidationError({field: "This form has expired; submit it again."})
+    return uuid_asked(text, "", wrong)
+
+
+@page(Action.LEDGER_VIEW, "GET")
 def wallet(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Balance, what moved it other than requests, and what waits for approval."""
     organization = viewer.organization.id
-    try:
-        ask = page_ask(request.GET.dict(), "entry")
-    except ValidationError as error:
-        raise Http404 from error
-    entries = wallet_entries(actor=viewer.user, organization_id=organization, ask=ask)
-    recent = grant_list(actor=viewer.user, organization_id=organization).rows
+    entries = wallet_entries(**viewer.whose, ask=page_asked(request, "entry"))
+    recent = grant_list(**viewer.whose).rows
     context = {
-        "wallet": wallet_get(actor=viewer.user, organization_id=organization),
+        "wallet": wallet_get(**viewer.whose),
         "account": accounts.wallet(organization),
         "entries": entries.rows,
         "next": public_id("entry", entries.rows[-1].id) if entries.has_more else None,
-        "pending": [grant for grant in recent if grant.state == GrantState.PENDING],
+        "pending": [grant for grant in recent if grant.state == models.GrantState.PENDING],
         "pays": bool(settings.STRIPE_LINK) and viewer.may(Action.INVOICE_ISSUE),
         "grants": viewer.may(Action.CREDIT_GRANT),
     }
     return show(request, viewer, "wallet", "payments/wallet.html", context)
 
 
-@page(Action.INVOICE_ISSUE)
-@require_POST
+@page(Action.INVOICE_ISSUE, "POST")
 @says_wrong("wallet")
 def wallet_pay(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     if not settings.STRIPE_LINK:
         raise ValidationError({"payment": NO_LINK})
     order = payment_order_create(
-        actor=viewer.user,
-        organization_id=viewer.organization.id,
+        **viewer.whose,
         amount_cents=cents_of(request.POST.get("amount", ""), "amount"),
         becomes_prepaid="becomes_prepaid" in request.POST,
     )
     return pay_page(request, order)
 
 
-@page(Action.CREDIT_GRANT)
-@require_GET
+@page(Action.CREDIT_GRANT, "GET")
 def grant_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """What waits for a second person in all organizations, and the form for a new grant."""
     return _grants(request, viewer, {})
@@ -98,18 +113,17 @@ def _grants(request: HttpRequest, viewer: Viewer, wrong: dict[str, list[str]]) -
             ((str(key), name) for key, name in names.items()), key=lambda pair: pair[1].casefold()
         ),
         "given": request.POST,
-        "wrong": wrong,
-        "kinds": [(kind.value, kind.label) for kind in WALLET_KINDS],
+        "wrong": {name: ErrorList(told) for name, told in wrong.items()},
+        "kinds": [(kind.value, kind.label) for kind in models.WALLET_KINDS],
         "form_id": request.POST.get("form_id") or uuid7().hex,
         "alone_usd": settings.GRANT_ALONE_USD,
-        "reason_chars_max": REASON_CHARS_MAX,
+        "reason_chars_max": models.REASON_CHARS_MAX,
     }
     return show(request, viewer, "grants", "payments/grants.html", context, wrong)
 
 
-@page(Action.CREDIT_GRANT)
+@page(Action.CREDIT_GRANT, "POST")
 @stepped_up
-@require_POST
 def grant_make(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Give, or ask for a second person."""
     try:
@@ -129,16 +143,15 @@ def grant_make(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         return _grants(request, viewer, error.message_dict)
     amount = f"{made.get_kind_display()} of ${usd_text(made.amount_nano)}"
     name = organization_names(actor=viewer.user, ids=[organization])[organization]
-    if made.state == GrantState.PENDING:
+    if made.state == models.GrantState.PENDING:
         messages.info(request, f"{amount} for {name}: another person must approve it.")
     else:
         messages.success(request, f"{amount} added for {name}.")
     return redirect("grants")
 
 
-@page(Action.CREDIT_GRANT)
+@page(Action.CREDIT_GRANT, "POST")
 @stepped_up
-@require_POST
 @says_wrong("grants")
 def grant_decide(
     request: HttpRequest,
@@ -151,12 +164,12 @@ def grant_decide(
         raise Http404
     grant = grant_get(actor=viewer.user, organization_id=organization_id, grant_id=grant_id)
     made = DECISIONS[decision](actor=viewer.user, grant=grant)
-    words = "booked" if made.state == GrantState.BOOKED else "refused; no funds were added"
+    words = "booked" if made.state == models.GrantState.BOOKED else "refused; no funds were added"
     messages.success(request, f"It is {words}.")
     return redirect("grants")
 
 
-def _kind(text: str) -> GrantKind:
-    if text not in WALLET_KINDS:
+def _kind(text: str) -> models.GrantKind:
+    if text not in models.WALLET_KINDS:
         raise ValidationError({"kind": "Choose a top-up or a credit."})
-    return GrantKind(text)
+    return models.GrantKind(text)

@@ -13,61 +13,55 @@ from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.utils.safestring import mark_safe
 from django.views.decorators.cache import never_cache
-from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_POST
 
 from controlplane.tenants.models import FactorKind, User
 from controlplane.tenants.people.models import LABEL_CHARS_MAX
+from controlplane.tenants.sign_in import factors
 from controlplane.tenants.sign_in.accounts import password_change
-from controlplane.tenants.sign_in.factors import (
-    app_add,
-    app_address,
-    app_secret_kept,
-    factor_list,
-    factor_remove,
-    recovery_codes_left,
-    recovery_codes_make,
-)
 from controlplane.tenants.sign_in.sessions import session_end, session_list, sessions_end
-from frontend.people.passkeys import (
-    factor_kinds,
-    factor_shown,
-    passkey_offer,
-    passkey_question,
-    passkey_register,
-)
-from frontend.people.sign_in_views import PASSWORD_CHARS_MAX, PasswordForm
+from frontend.people import signing
+from frontend.people.sign_in_views import PasswordForm, password_field
 from frontend.people.signing import LISTED, password_shown, pending_user, safe_path
 from frontend.shared.access import Viewer, page, show
-from frontend.shared.stepup import confirm_note, form_take, stepped_up, stepped_up_or_first
+from frontend.shared.forms import made_by, says_wrong
+from frontend.shared.stepup import (
+    confirm_note,
+    form_take,
+    secret_page,
+    stepped_up,
+    stepped_up_or_first,
+    unseen,
+)
 
 HERE = "account"
 APP_SECRET = "app_secret"
 GONE = "This form has expired. Check whether it was already submitted."
 
 
+class ConfirmForm(forms.Form):
+    """The password in use."""
+
+    password = password_field("Password", "current-password", autofocus=True)
+
+
 class ChangeForm(PasswordForm):
     """The password in use, and the new one twice."""
 
-    before = forms.CharField(
-        label="Current password",
-        max_length=PASSWORD_CHARS_MAX,
-        strip=False,
-        widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}),
-    )
+    before = password_field("Current password", "current-password")
     field_order = ("before", "password", "again")
 
 
 def _account(
-    request: HttpRequest, viewer: Viewer, form: ChangeForm | None = None, **more: Any
+    request: HttpRequest, viewer: Viewer, /, form: ChangeForm | None = None, **more: Any
 ) -> HttpResponse:
-    factors = factor_list(user=viewer.user)
+    held = factors.factor_list(user=viewer.user)
     form = form or ChangeForm()
     context = {
         "form": form,
-        "factors": [(factor, FactorKind(factor.kind).label) for factor in factors],
-        "has_app": any(factor.kind == FactorKind.TOTP for factor in factors),
-        "codes_left": recovery_codes_left(user=viewer.user),
+        "factors": [(factor, FactorKind(factor.kind).label) for factor in held],
+        "has_app": any(factor.kind == FactorKind.TOTP for factor in held),
+        "codes_left": factors.recovery_codes_left(user=viewer.user),
         "sessions": [
             (row, row.id.hex == request.session.get(LISTED))
             for row in session_list(user=viewer.user)
@@ -79,36 +73,23 @@ def _account(
     return show(request, viewer, HERE, "people/account.html", context, form.errors)
 
 
-@never_cache
-@page(None)
-@require_GET
-def account(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    return _account(request, viewer)
+account = never_cache(page(None, "GET")(_account))
 
 
-@never_cache
-@sensitive_post_parameters()
-@page(None)
-@sensitive_variables()
-@require_POST
+@unseen
+@page(None, "POST")
 def password(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """Change the password; other sessions end."""
     form = ChangeForm(request.POST)
-    if not form.is_valid():
-        return _account(request, viewer, form)
-    before = form.cleaned_data["before"]
-    if not password_shown(request, viewer.user, before):
-        form.add_error("before", "The password is incorrect.")
-        return _account(request, viewer, form)
-    try:
-        password_change(
-            user=viewer.user,
-            before=before,
-            password=form.cleaned_data["password"],
-            session_key=request.session.session_key or "",
-        )
-    except ValidationError as error:
-        form.add_error(None, error)
+
+    def change() -> bool:
+        before, after = form.cleaned_data["before"], form.cleaned_data["password"]
+        if not password_shown(request, viewer.user, before):
+            raise ValidationError({"before": "The password is incorrect."})
+        kept = request.session.session_key or ""
+        password_change(user=viewer.user, before=before, password=after, session_key=kept)
+        return True
+
+    if not made_by(form, change):
         return _account(request, viewer, form)
     update_session_auth_hash(request, viewer.user)
     confirm_note(request)
@@ -116,8 +97,7 @@ def password(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return redirect(HERE)
 
 
-@page(None)
-@require_POST
+@page(None, "POST")
 def session_close(request: HttpRequest, viewer: Viewer, session_id: uuid.UUID) -> HttpResponse:
     if not session_end(user=viewer.user, session_id=session_id):
         raise Http404
@@ -125,8 +105,7 @@ def session_close(request: HttpRequest, viewer: Viewer, session_id: uuid.UUID) -
     return redirect(HERE)
 
 
-@page(None)
-@require_POST
+@page(None, "POST")
 def sessions_close(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     ended = sessions_end(
         actor=viewer.user, user=viewer.user, keep=request.session.session_key or ""
@@ -135,27 +114,26 @@ def sessions_close(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return redirect(HERE)
 
 
-@never_cache
-@sensitive_post_parameters()
-@page(None)
+@unseen
+@page(None, "GET", "POST")
 @stepped_up_or_first
-@sensitive_variables()
-@require_http_methods(["GET", "POST"])
 def app_setup(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Show an authenticator app's secret as a picture; add the app by a code of it."""
     # Kept while the form is open, so that a mistyped code does not make the app scan again.
-    secret, kept = app_secret_kept(user=viewer.user, kept=request.session.get(APP_SECRET))
+    secret, kept = factors.app_secret_kept(user=viewer.user, kept=request.session.get(APP_SECRET))
     request.session[APP_SECRET] = kept
     complaint = ""
     if request.method == "POST":
         try:
-            codes = app_add(user=viewer.user, secret=secret, code=request.POST.get("code", ""))
+            codes = factors.app_add(
+                user=viewer.user, secret=secret, code=request.POST.get("code", "")
+            )
         except ValidationError as error:
             complaint = " ".join(error.messages)
         else:
             del request.session[APP_SECRET]
             return _added(request, viewer, codes)
-    address = app_address(user=viewer.user, secret=secret)
+    address = factors.app_address(user=viewer.user, secret=secret)
     picture = segno.make(address).svg_inline(
         scale=4, svgclass="code-picture", lineclass=None, dark="#000", light="#fff"
     )
@@ -168,58 +146,44 @@ def app_setup(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return show(request, viewer, HERE, "people/app_setup.html", context, complaint)
 
 
-@page(None)
+@page(None, "POST")
 @stepped_up_or_first
-@require_POST
 def passkey_new(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """What the browser needs to make a passkey."""
-    return JsonResponse(passkey_offer(request, viewer.user))
+    return JsonResponse(signing.passkey_offer(request, viewer.user))
 
 
-@never_cache
-@page(None)
+@unseen
+@page(None, "POST")
 @stepped_up_or_first
-@require_POST
+@says_wrong(HERE)
 def passkey_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     given = request.POST
-    try:
-        codes = passkey_register(
-            request,
-            viewer.user,
-            label=given.get("label", ""),
-            answer=given.get("passkey", ""),
-        )
-    except ValidationError as error:
-        for name, told in error.message_dict.items():
-            messages.error(request, f"{name}: {' '.join(told)}")
-        return redirect(HERE)
+    codes = signing.passkey_register(
+        request, viewer.user, label=given.get("label", ""), answer=given.get("passkey", "")
+    )
     return _added(request, viewer, codes)
 
 
 def _added(request: HttpRequest, viewer: Viewer, codes: list[str]) -> HttpResponse:
     messages.success(request, "Sign-in now asks for it.")
-    return _account(request, viewer, codes=codes) if codes else redirect(HERE)
+    return _account(request, viewer, codes="\n".join(codes)) if codes else redirect(HERE)
 
 
-@page(None)
+@page(None, "POST")
 @stepped_up
-@require_POST
 def factor_delete(request: HttpRequest, viewer: Viewer, factor_id: uuid.UUID) -> HttpResponse:
-    """Remove a second factor."""
-    if not factor_remove(user=viewer.user, factor_id=factor_id):
+    if not factors.factor_remove(user=viewer.user, factor_id=factor_id):
         raise Http404
     messages.success(request, "Removed.")
     return redirect(HERE)
 
 
-@never_cache
-@page(None)
-@stepped_up
-@require_POST
+@secret_page(None, "POST")
 def codes_new(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    if not factor_list(user=viewer.user):
+    if not factors.factor_list(user=viewer.user):
         raise Http404
-    return _account(request, viewer, codes=recovery_codes_make(user=viewer.user))
+    return _account(request, viewer, codes="\n".join(factors.recovery_codes_make(user=viewer.user)))
 
 
 @require_POST
@@ -229,22 +193,19 @@ def passkey_ask(request: HttpRequest) -> HttpResponse:
     user = request.user if isinstance(request.user, User) else pending and pending[0]
     if not user:
         raise Http404
-    return JsonResponse(passkey_question(request, user))
+    return JsonResponse(signing.passkey_question(request, user))
 
 
-@never_cache
-@sensitive_post_parameters()
-@page(None)
-@sensitive_variables()
-@require_http_methods(["GET", "POST"])
+@unseen
+@page(None, "GET", "POST")
 def confirm(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Confirm it's you: by a second factor where there is one, else by the password."""
-    kinds = factor_kinds(viewer.user)
+    kinds = signing.factor_kinds(viewer.user)
     next_path = request.POST.get("next") or request.GET.get("next", "")
     failed = False
     if request.method == "POST":
         failed = not (
-            factor_shown(request, viewer.user)
+            signing.factor_shown(request, viewer.user)
             if kinds
             else password_shown(request, viewer.user, request.POST.get("password", ""))
         )
@@ -255,6 +216,7 @@ def confirm(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         "viewer": viewer,
         "kinds": kinds,
         "failed": failed,
+        "form": ConfirmForm(),
         "next": next_path,
         "has_password": viewer.user.has_usable_password(),
         "provider": settings.OIDC_NAME,
@@ -262,11 +224,7 @@ def confirm(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return render(request, "people/confirm.html", context, status=422 if failed else 200)
 
 
-@never_cache
-@page(None)
-@stepped_up
-@sensitive_variables()
-@require_GET
+@secret_page(None, "GET")
 def confirmed(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Send again, once and by the browser, the form that had to wait for the confirmation."""
     form = form_take(request, request.GET.get("form", ""))

@@ -4,30 +4,23 @@ import json
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import chain
 from urllib.parse import urlencode
 
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
-from django.views.decorators.http import require_GET
 
 from controlplane.billing.cells import Cell, Column, head_line, instant_text, line_writer
+from controlplane.core.answers import Page, PageAsk
 from controlplane.core.audit.chain import chain_head
 from controlplane.core.models import AuditEntry
-from controlplane.core.paging import Page, PageAsk
 from controlplane.core.permissions import Action
 from controlplane.core.streaming import csv_answer
 from controlplane.kernel.ids import public_id, uuid_of
 from controlplane.telemetry.reading import TooMuchToRead
-from controlplane.tenants.audit.selectors import (
-    EVERYTHING,
-    FIELDS,
-    AuditFilter,
-    audit_filter,
-    audit_pages,
-    audit_search,
-)
+from controlplane.tenants.audit import selectors as audit
 from frontend.shared.access import Viewer, page
 
 ROWS = 50
@@ -47,6 +40,8 @@ COLUMNS = (
     Column("credential", Cell.FREE, "Which session or key."),
     Column("id", Cell.TEXT, "The row."),
 )
+# Attributes of a row that are named otherwise than their columns.
+SOURCES = {"actor": "actor_label", "actor_id": "actor_public", "subject_id": "subject_public"}
 
 
 @dataclass(frozen=True)
@@ -80,27 +75,23 @@ def _word(facts: dict[str, object], name: str) -> str | None:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-@page(Action.AUDIT_VIEW)
-@require_GET
+@page(Action.AUDIT_VIEW, "GET")
 def audit_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return _index(request, viewer, viewer.organization.id)
 
 
-@page(Action.INSTALLATION_AUDIT)
-@require_GET
+@page(Action.INSTALLATION_AUDIT, "GET")
 def audit_installation(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Those that are no organization's: accounts, catalog, fleet, routing."""
     return _index(request, viewer, None)
 
 
-@page(Action.AUDIT_VIEW)
-@require_GET
+@page(Action.AUDIT_VIEW, "GET")
 def audit_csv(request: HttpRequest, viewer: Viewer) -> HttpResponseBase:
     return _csv(request, viewer, viewer.organization.id)
 
 
-@page(Action.INSTALLATION_AUDIT)
-@require_GET
+@page(Action.INSTALLATION_AUDIT, "GET")
 def audit_installation_csv(request: HttpRequest, viewer: Viewer) -> HttpResponseBase:
     return _csv(request, viewer, None)
 
@@ -108,12 +99,12 @@ def audit_installation_csv(request: HttpRequest, viewer: Viewer) -> HttpResponse
 def _index(request: HttpRequest, viewer: Viewer, organization: uuid.UUID | None) -> HttpResponse:
     wanted, ask, complaint = _asked(request)
     try:
-        found = audit_search(
+        found = audit.audit_search(
             actor=viewer.user, organization_id=organization, wanted=wanted, ask=ask
         )
     except TooMuchToRead:
         found, complaint = Page([], False), "The search timed out. Select a shorter period."
-    given = {name: request.GET[name] for name in FIELDS if request.GET.get(name)}
+    given = {name: request.GET[name] for name in audit.FIELDS if request.GET.get(name)}
     kept = urlencode(given)
     context = {
         "viewer": viewer,
@@ -137,23 +128,27 @@ def _csv(request: HttpRequest, viewer: Viewer, organization: uuid.UUID | None) -
     wanted, _, complaint = _asked(request)
     if complaint:
         return HttpResponse(complaint, status=400, content_type="text/plain; charset=utf-8")
-    pages = audit_pages(actor=viewer.user, organization_id=organization, wanted=wanted)
+    pages = audit.audit_pages(actor=viewer.user, organization_id=organization, wanted=wanted)
     lines = chain([head_line(COLUMNS)], _lines(pages))
     return csv_answer(request, "sluice-audit.csv", (text.encode() for text in lines))
 
 
-def _asked(request: HttpRequest) -> tuple[AuditFilter, PageAsk, str]:
+def _asked(request: HttpRequest) -> tuple[audit.AuditFilter, PageAsk, str]:
     """Filter, page, and a sentence where they could not be read."""
     after = request.GET.get("after")
     try:
         place = uuid_of(after, "audit") if after else None
     except ValueError:
-        return EVERYTHING, PageAsk(limit=ROWS), "That page does not exist; showing the newest."
+        return (
+            audit.EVERYTHING,
+            PageAsk(limit=ROWS),
+            "That page does not exist; showing the newest.",
+        )
     try:
-        return audit_filter(request.GET), PageAsk(after=place, limit=ROWS), ""
+        return audit.audit_filter(request.GET), PageAsk(after=place, limit=ROWS), ""
     except ValidationError as error:
         told = "; ".join(f"{name}: {' '.join(texts)}" for name, texts in error.message_dict.items())
-        return EVERYTHING, PageAsk(limit=ROWS), told
+        return audit.EVERYTHING, PageAsk(limit=ROWS), told
 
 
 def _lines(pages: Iterator[list[AuditEntry]]) -> Iterator[str]:
@@ -163,23 +158,14 @@ def _lines(pages: Iterator[list[AuditEntry]]) -> Iterator[str]:
 
 
 def _values(row: AuditEntry) -> list[str | int | None]:
-    return [
-        instant_text(row.created_at),
-        row.actor_label,
-        row.actor_public,
-        row.action,
-        row.subject_type,
-        row.subject_public,
-        _json(row.detail),
-        _json(row.before),
-        _json(row.after),
-        row.channel,
-        row.address,
-        row.agent,
-        row.credential,
-        public_id("audit", row.id),
-    ]
+    return [_text(getattr(row, SOURCES.get(each.name, each.name))) for each in COLUMNS]
 
 
-def _json(facts: object) -> str | None:
-    return None if facts is None else json.dumps(facts, ensure_ascii=False)
+def _text(value: object) -> str | None:
+    if isinstance(value, datetime):
+        return instant_text(value)
+    if isinstance(value, uuid.UUID):
+        return public_id("audit", value)
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False)

@@ -10,34 +10,24 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.cache import never_cache
-from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_http_methods
 
 from controlplane.core.mail import mail_send
 from controlplane.core.permissions import GRANTABLE, Action, Role
 from controlplane.tenants.access import role_of
 from controlplane.tenants.models import Invitation, User
-from controlplane.tenants.people.invitations import (
-    BadInvitation,
-    invitation_accept,
-    invitation_create,
-    invitation_get,
-    invitation_list,
-    invitation_of,
-    invitation_sign_up,
-    invitation_withdraw,
-)
+from controlplane.tenants.people import services
 from controlplane.tenants.people.selectors import member_get, member_list
 from controlplane.tenants.people.services import membership_end, membership_set
 from controlplane.tenants.sign_in.accounts import user_find
+from controlplane.tenants.sign_in.factors import second_factor_require
 from controlplane.tenants.sign_in.recovery import member_link_create
-from controlplane.tenants.sign_in.security import second_factor_require
 from frontend.people.sign_in_views import PasswordForm
 from frontend.people.signing import first_shown
-from frontend.shared.access import SESSION_KEY, Viewer, page, show
+from frontend.shared.access import SESSION_KEY, Viewer, notice, page, show
 from frontend.shared.addresses import page_url
-from frontend.shared.stepup import stepped_up
+from frontend.shared.forms import made_by, says_wrong
+from frontend.shared.stepup import secret_page, stepped_up, unseen
 
 HERE = "members"
 ROLE_WORDS = {
@@ -67,14 +57,14 @@ def _roles(viewer: Viewer) -> list[tuple[str, str]]:
 
 
 def _index(
-    request: HttpRequest, viewer: Viewer, form: InviteForm | None = None, **shown_once: object
+    request: HttpRequest, viewer: Viewer, /, form: InviteForm | None = None, **shown_once: object
 ) -> HttpResponse:
     roles, now, organization = _roles(viewer), timezone.now(), viewer.organization.id
     form = form or InviteForm(roles)
-    invitations = invitation_list(actor=viewer.user, organization_id=organization)
+    invited = services.invitation_list(actor=viewer.user, organization_id=organization)
     context = {
         "members": member_list(actor=viewer.user, organization_id=organization),
-        "invitations": [(row, row.state(now)) for row in invitations],
+        "invitations": [(row, row.state(now)) for row in invited],
         "roles": roles,
         "secures": viewer.may(Action.SECURITY_SET),
         "givable": {role for role, _ in roles},
@@ -84,54 +74,39 @@ def _index(
     return show(request, viewer, HERE, "people/members.html", context, form.errors)
 
 
-@page(Action.MEMBER_VIEW)
-@require_GET
-def member_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    return _index(request, viewer)
+member_index = page(Action.MEMBER_VIEW, "GET")(_index)
 
 
-@page(Action.SECURITY_SET)
+@page(Action.SECURITY_SET, "POST")
 @stepped_up
-@require_POST
+@says_wrong(HERE)
 def second_factor(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """Require a second factor of every member, or no longer."""
     required = request.POST.get("required") == "on"
-    try:
-        second_factor_require(
-            actor=viewer.user, organization_id=viewer.organization.id, required=required
-        )
-    except ValidationError as error:
-        messages.error(request, " ".join(error.messages))
-    else:
-        words = "must have a" if required else "no longer need a"
-        messages.success(request, f"Members {words} second factor.")
+    second_factor_require(**viewer.whose, required=required)
+    words = "must have a" if required else "no longer need a"
+    messages.success(request, f"Members {words} second factor.")
     return redirect(HERE)
 
 
-@never_cache
-@page(Action.MEMBER_MANAGE)
-@stepped_up
-@sensitive_variables()
-@require_http_methods(["GET", "POST"])
+@secret_page(Action.MEMBER_MANAGE, "GET", "POST")
 def invite(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """Make an invitation and show its link in this one answer."""
     if request.method == "GET":
         return redirect(HERE)
     form = InviteForm(_roles(viewer), request.POST)
-    if not form.is_valid():
-        return _index(request, viewer, form)
-    try:
-        made, token = invitation_create(
+    made = made_by(
+        form,
+        lambda: services.invitation_create(
             actor=viewer.user,
             organization=viewer.organization,
             email=form.cleaned_data["email"],
             role=Role(form.cleaned_data["role"]),
-        )
-    except ValidationError as error:
-        form.add_error(None, error)
+        ),
+    )
+    if made is None:
         return _index(request, viewer, form)
+    invited, token = made
     link = f"{page_url(request)}{reverse('invitation', args=[token])}"
-    return _index(request, viewer, link=link, mailed=_mail(made, viewer, link))
+    return _index(request, viewer, link=link, mailed=_mail(invited, viewer, link))
 
 
 def _mail(made: Invitation, viewer: Viewer, link: str) -> bool:
@@ -143,33 +118,25 @@ def _mail(made: Invitation, viewer: Viewer, link: str) -> bool:
     return mail_send(to=[made.email], subject=f"Invitation to {name}", text=text)
 
 
-@page(Action.MEMBER_MANAGE)
+@page(Action.MEMBER_MANAGE, "POST")
 @stepped_up
-@require_POST
+@says_wrong(HERE)
 def member_role(request: HttpRequest, viewer: Viewer, user_id: uuid.UUID) -> HttpResponse:
-    found = member_get(actor=viewer.user, organization_id=viewer.organization.id, user_id=user_id)
+    found = member_get(**viewer.whose, user_id=user_id)
     given = request.POST.get("role", "")
-    try:
-        if given not in set(Role):
-            raise ValidationError({"role": "Choose one of the list."})
-        membership_set(
-            actor=viewer.user, organization=viewer.organization, user=found.user, role=Role(given)
-        )
-    except ValidationError as error:
-        messages.error(request, " ".join(error.messages))
-    else:
-        messages.success(request, f"{found.user.email} now has the role {given}.")
+    if given not in set(Role):
+        raise ValidationError({"role": "Choose one of the list."})
+    membership_set(
+        actor=viewer.user, organization=viewer.organization, user=found.user, role=Role(given)
+    )
+    messages.success(request, f"{found.user.email} now has the role {given}.")
     return redirect(HERE)
 
 
-@never_cache
-@page(Action.MEMBER_RECOVER)
-@stepped_up
-@sensitive_variables()
-@require_POST
+@secret_page(Action.MEMBER_RECOVER, "POST")
 def member_link(request: HttpRequest, viewer: Viewer, user_id: uuid.UUID) -> HttpResponse:
     """Make a link that sets a member's password, and show it in this one answer."""
-    found = member_get(actor=viewer.user, organization_id=viewer.organization.id, user_id=user_id)
+    found = member_get(**viewer.whose, user_id=user_id)
     try:
         token = member_link_create(actor=viewer.user, membership=found)
     except PermissionDenied:
@@ -184,42 +151,33 @@ def member_link(request: HttpRequest, viewer: Viewer, user_id: uuid.UUID) -> Htt
     return _index(request, viewer, recovered=found.user.email, password_link=link)
 
 
-@page(Action.MEMBER_MANAGE)
+@page(Action.MEMBER_MANAGE, "POST")
 @stepped_up
-@require_POST
+@says_wrong(HERE)
 def member_remove(request: HttpRequest, viewer: Viewer, user_id: uuid.UUID) -> HttpResponse:
     """Remove a member, and tell which keys of theirs go on."""
-    found = member_get(actor=viewer.user, organization_id=viewer.organization.id, user_id=user_id)
-    try:
-        left = membership_end(actor=viewer.user, membership=found)
-    except ValidationError as error:
-        messages.error(request, " ".join(error.messages))
-        return redirect(HERE)
+    found = member_get(**viewer.whose, user_id=user_id)
+    left = membership_end(actor=viewer.user, membership=found)
     messages.success(request, f"{found.user.email} no longer has access.")
     # Whoever removes themselves may not see this page again.
     return _index(request, viewer, left=left) if found.user != viewer.user else redirect("overview")
 
 
-@page(Action.MEMBER_MANAGE)
-@require_POST
+@page(Action.MEMBER_MANAGE, "POST")
 def invitation_end(request: HttpRequest, viewer: Viewer, invitation_id: uuid.UUID) -> HttpResponse:
-    found = invitation_get(
-        actor=viewer.user, organization_id=viewer.organization.id, invitation_id=invitation_id
-    )
-    if invitation_withdraw(actor=viewer.user, invitation=found):
+    found = services.invitation_get(**viewer.whose, invitation_id=invitation_id)
+    if services.invitation_withdraw(actor=viewer.user, invitation=found):
         messages.success(request, f"The link for {found.email} is no longer valid.")
     else:
         messages.info(request, f"The link for {found.email} was already used or withdrawn.")
     return redirect(HERE)
 
 
-@never_cache
-@sensitive_post_parameters()
-@sensitive_variables()
+@unseen
 @require_http_methods(["GET", "POST"])
 def invitation(request: HttpRequest, token: str) -> HttpResponse:
     """What a link offers, and its acceptance: by the account it names, or by making that."""
-    found = invitation_of(token=token)
+    found = services.invitation_of(token=token)
     if found is None:
         return _spent(request)
     known = user_find(email=found.email)
@@ -230,7 +188,7 @@ def invitation(request: HttpRequest, token: str) -> HttpResponse:
                 return _accept(request, token, known)
             if form is not None and form.is_valid():
                 return _sign_up(request, token, form.cleaned_data["password"])
-        except BadInvitation:
+        except services.BadInvitation:
             return _spent(request)
         except ValidationError as error:
             if form is not None:
@@ -247,24 +205,21 @@ def invitation(request: HttpRequest, token: str) -> HttpResponse:
 
 
 def _accept(request: HttpRequest, token: str, user: User) -> HttpResponse:
-    organization = invitation_accept(token=token, user=user)
+    organization = services.invitation_accept(token=token, user=user)
     request.session[SESSION_KEY] = str(organization.id)
     messages.success(request, f"Welcome to {organization.name}.")
     return redirect("overview")
 
 
 def _sign_up(request: HttpRequest, token: str, password: str) -> HttpResponse:
-    user = invitation_sign_up(token=token, password=password)
+    user = services.invitation_sign_up(token=token, password=password)
     messages.success(request, "Your account is created. The link no longer works.")
     return first_shown(request, user)
 
 
 def _spent(request: HttpRequest) -> HttpResponse:
-    context = {
-        "title": "This invitation is no longer valid",
-        "text": "It was already used, was withdrawn, has expired, or the link was copied "
-        "incompletely. Ask the person who invited you for a new one.",
-        "link": reverse("sign_in"),
-        "link_text": "Go to sign-in",
-    }
-    return render(request, "shared/notice.html", context, status=410)
+    text = (
+        "It was already used, was withdrawn, has expired, or the link was copied incompletely. "
+        "Ask the person who invited you for a new one."
+    )
+    return notice(request, "This invitation is no longer valid", text, status=410)

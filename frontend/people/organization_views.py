@@ -7,14 +7,11 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.cache import never_cache
-from django.views.decorators.debug import sensitive_variables
-from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.composed.organizations.selectors import PaymentState, organization_rows
 from controlplane.composed.organizations.services import FIRST_BUDGET_NANO, organization_open
+from controlplane.core.answers import page_ask
 from controlplane.core.mail import mail_send
-from controlplane.core.paging import page_ask
 from controlplane.core.permissions import Action
 from controlplane.kernel.ids import public_id
 from controlplane.kernel.money import NANO_PER_USD
@@ -23,7 +20,7 @@ from controlplane.tenants.sign_in.recovery import member_for_link, member_link_c
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.addresses import page_url
 from frontend.shared.forms import nano_of, says_wrong
-from frontend.shared.stepup import stepped_up
+from frontend.shared.stepup import secret_page
 
 HERE = "organizations"
 STATE_WORDS = {
@@ -46,8 +43,7 @@ def _index(request: HttpRequest, viewer: Viewer, **shown_once: object) -> HttpRe
     return show(request, viewer, HERE, "people/organizations.html", context)
 
 
-@page(Action.ORGANIZATION_CREATE)
-@require_GET
+@page(Action.ORGANIZATION_CREATE, "GET")
 def organization_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     try:
         return _index(request, viewer)
@@ -55,11 +51,7 @@ def organization_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         return redirect(HERE)
 
 
-@never_cache
-@page(Action.ORGANIZATION_CREATE)
-@stepped_up
-@sensitive_variables()
-@require_POST
+@secret_page(Action.ORGANIZATION_CREATE, "POST")
 @says_wrong(HERE)
 def organization_new(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Make one; a link for an owner without a password is in this one answer."""
@@ -75,11 +67,7 @@ def organization_new(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return _linked(request, viewer, email, made.token, made=name)
 
 
-@never_cache
-@page(Action.USER_CREATE)
-@stepped_up
-@sensitive_variables()
-@require_POST
+@secret_page(Action.USER_CREATE, "POST")
 def organization_link(
     request: HttpRequest, viewer: Viewer, organization_id: uuid.UUID, user_id: uuid.UUID
 ) -> HttpResponse:

@@ -3,26 +3,23 @@
 import uuid
 
 from django.contrib import messages
-from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.views.decorators.http import require_GET, require_POST
 
-from controlplane.core.permissions import Action
-from controlplane.tenants.models import NAME_CHARS_MAX, WEIGHT_MAX, WEIGHT_MIN, SafetyMode
+from controlplane.contents.services import Keeping, contents_configure
+from controlplane.core.permissions import Action, Role
+from controlplane.tenants import services
+from controlplane.tenants.models import (
+    KEEPS_DAYS_MAX,
+    NAME_CHARS_MAX,
+    WEIGHT_MAX,
+    WEIGHT_MIN,
+    SafetyMode,
+)
 from controlplane.tenants.people.selectors import project_of, projects_of
-from controlplane.tenants.selectors_staff import (
-    PROJECTS_SHOWN_MAX,
-    project_share,
-    project_shares,
-)
-from controlplane.tenants.services import (
-    project_create,
-    project_rename,
-    project_update,
-    project_weigh,
-)
+from controlplane.tenants.selectors import PROJECTS_SHOWN_MAX, project_share, project_shares
 from frontend.shared.access import Viewer, page, show
+from frontend.shared.forms import says_wrong
 from frontend.shared.stepup import stepped_up
 
 HERE = "projects"
@@ -31,63 +28,75 @@ SAFETY_WORDS = (
     (SafetyMode.FLAG, "Flag: findings are recorded"),
     (SafetyMode.BLOCK, "Block: findings are withheld from the client"),
 )
-WEIGHT_DIGITS_MAX = 3
+DIGITS_MAX = 3
 
 
-@page(Action.ORGANIZATION_VIEW)
-@require_GET
+@page(Action.ORGANIZATION_VIEW, "GET")
 def project_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     context = {
-        "projects": projects_of(actor=viewer.user, organization_id=viewer.organization.id),
+        "projects": projects_of(**viewer.whose),
         "safety": SAFETY_WORDS,
         "name_chars_max": NAME_CHARS_MAX,
         "creates": viewer.may(Action.PROJECT_CREATE),
         "updates": viewer.may(Action.PROJECT_UPDATE),
+        "keeps": viewer.may(Action.CONTENT_MANAGE),
+        "roles": [role.value for role in Role],
+        "days_max": KEEPS_DAYS_MAX,
     }
     return show(request, viewer, HERE, "people/projects.html", context)
 
 
-@page(Action.PROJECT_CREATE)
-@require_POST
+@page(Action.PROJECT_CREATE, "POST")
+@says_wrong(HERE)
 def project_add(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    try:
-        made = project_create(
-            actor=viewer.user,
-            organization=viewer.organization,
-            name=request.POST.get("name", ""),
-        )
-    except ValidationError as error:
-        return _failed(request, error, HERE)
+    made = services.project_create(
+        actor=viewer.user, organization=viewer.organization, name=request.POST.get("name", "")
+    )
     messages.success(request, f"Project “{made.name}” is created. Create a key for it next.")
     return redirect(HERE)
 
 
-@page(Action.PROJECT_UPDATE)
+@page(Action.PROJECT_UPDATE, "POST")
 @stepped_up
-@require_POST
+@says_wrong(HERE)
 def project_save(request: HttpRequest, viewer: Viewer, project_id: uuid.UUID) -> HttpResponse:
-    """Change a project's name and what it decides about its requests."""
-    found = project_of(
-        actor=viewer.user, organization_id=viewer.organization.id, project_id=project_id
+    found = project_of(**viewer.whose, project_id=project_id)
+    services.project_update(
+        actor=viewer.user,
+        project=found,
+        safety_mode=request.POST.get("safety_mode", ""),
+        allow_content_logging="allow_content_logging" in request.POST,
+        strict="strict" in request.POST,
+        labels=request.POST.get("labels", "").replace(",", " ").split(),
     )
-    try:
-        project_update(
-            actor=viewer.user,
-            project=found,
-            safety_mode=request.POST.get("safety_mode", ""),
-            allow_content_logging="allow_content_logging" in request.POST,
-        )
-        name = request.POST.get("name", "")
-        if name.strip() != found.name:
-            project_rename(actor=viewer.user, project=found, name=name)
-    except ValidationError as error:
-        return _failed(request, error, HERE)
+    name = request.POST.get("name", "")
+    if name.strip() != found.name:
+        services.project_rename(actor=viewer.user, project=found, name=name)
     messages.success(request, f"Project “{found.name}” is saved. Gateways apply it within 2 s.")
     return redirect(HERE)
 
 
-@page(Action.ROUTING_MANAGE)
-@require_GET
+@page(Action.CONTENT_MANAGE, "POST")
+@stepped_up
+@says_wrong(HERE)
+def project_keep(request: HttpRequest, viewer: Viewer, project_id: uuid.UUID) -> HttpResponse:
+    found = project_of(
+        actor=viewer.user, organization_id=viewer.organization.id, project_id=project_id
+    )
+    days = _whole(request.POST.get("keeps_days", ""))
+    keeping = Keeping(days, request.POST.getlist("content_readers"))
+    contents_configure(actor=viewer.user, project=found, keeping=keeping)
+    kept = f"are kept for {days} days" if days else "are not kept"
+    messages.success(request, f"Prompts and answers of project “{found.name}” {kept}.")
+    return redirect(HERE)
+
+
+def _whole(text: str) -> int:
+    """A small number, -1 where it is none."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= DIGITS_MAX else -1
+
+
+@page(Action.ROUTING_MANAGE, "GET")
 def share_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     found = project_shares(actor=viewer.user)
     context = {
@@ -99,23 +108,13 @@ def share_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return show(request, viewer, "shares", "people/shares.html", context)
 
 
-@page(Action.ROUTING_MANAGE)
-@require_POST
+@page(Action.ROUTING_MANAGE, "POST")
+@says_wrong("shares")
 def share_save(
     request: HttpRequest, viewer: Viewer, organization_id: uuid.UUID, project_id: uuid.UUID
 ) -> HttpResponse:
     found = project_share(actor=viewer.user, organization_id=organization_id, project_id=project_id)
-    text = request.POST.get("weight", "")
-    whole = text.isascii() and text.isdecimal() and len(text) <= WEIGHT_DIGITS_MAX
-    try:
-        project_weigh(actor=viewer.user, project=found, weight=int(text) if whole else 0)
-    except ValidationError as error:
-        return _failed(request, error, "shares")
+    weight = _whole(request.POST.get("weight", ""))
+    services.project_weigh(actor=viewer.user, project=found, weight=weight)
     messages.success(request, f"Project “{found.name}” now has the weight {found.weight}.")
     return redirect("shares")
-
-
-def _failed(request: HttpRequest, error: ValidationError, where: str) -> HttpResponse:
-    for name, told in error.message_dict.items():
-        messages.error(request, f"{name}: {' '.join(told)}")
-    return redirect(where)

@@ -8,18 +8,19 @@ from django.conf import settings
 from django.contrib import messages
 from django.core import signing
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.urls import resolve, reverse
 from django.urls.exceptions import Resolver404
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_GET
 
-from controlplane.tenants.people.invitations import BadInvitation
+from controlplane.tenants.people.services import BadInvitation
 from controlplane.tenants.sign_in.factors import has_factors
 from controlplane.tenants.sign_in.identities import NotInvited, identity_user
 from frontend.people.oidc import Ask, NotShownAnew, OidcAway, OidcRefused, ask_begin, identity_of
 from frontend.people.signing import first_shown, safe_path
+from frontend.shared.access import notice
 from frontend.shared.addresses import page_url
 from frontend.shared.stepup import confirm_note
 
@@ -138,13 +139,10 @@ def _refused(request: HttpRequest, error: Exception) -> HttpResponse:
 
 def _away(request: HttpRequest, error: Exception) -> HttpResponse:
     _log.warning("single sign-on unavailable", detail=str(error))
-    context = {
-        "title": "Single sign-on is not available",
-        "text": f"{settings.OIDC_NAME} does not respond. Try again in a minute. If your account "
-        "has a password, you can sign in with it.",
-        "link": reverse("sign_in"),
-        "link_text": "Back to sign-in",
-    }
-    answer = render(request, "shared/notice.html", context, status=503)
+    text = (
+        f"{settings.OIDC_NAME} does not respond. Try again in a minute. If your account has a "
+        "password, you can sign in with it."
+    )
+    answer = notice(request, "Single sign-on is not available", text, status=503)
     answer["Retry-After"] = str(RETRY_AFTER_S)
     return answer

@@ -1,4 +1,4 @@
-"""Sign-in in one step or two, sign-out, the one-time link, the choice of organization."""
+"""Sign-in, sign-out, one-time links, lost passwords, the choice of organization."""
 
 from typing import Any
 
@@ -9,19 +9,29 @@ from django.contrib.auth.decorators import login_required
 from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.views import LoginView, LogoutView
 from django.core.exceptions import PermissionDenied, ValidationError
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
+from django.http.request import split_domain_port
 from django.shortcuts import redirect, render
-from django.urls import reverse_lazy
 from django.views.decorators.cache import never_cache
-from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 from django.views.decorators.http import require_http_methods, require_POST
 
+from controlplane.core.audit.origin import client_address
+from controlplane.core.counts import counts
+from controlplane.core.mail import EMAIL_CHARS_MAX
+from controlplane.kernel.keys.scopes import address_counted
 from controlplane.tenants.models import User
-from controlplane.tenants.sign_in.accounts import BadSetupLink, setup_link_consume, setup_link_user
+from controlplane.tenants.sign_in import accounts
+from controlplane.tenants.sign_in.recovery import password_link_ask
 from controlplane.tenants.sign_in.sessions import session_signed_out
-from frontend.people.passkeys import factor_kinds, factor_shown
-from frontend.people.signing import first_shown, pending_user, session_begin
-from frontend.shared.access import choose_organization
+from frontend.people.signing import (
+    factor_kinds,
+    factor_shown,
+    first_shown,
+    pending_user,
+    session_begin,
+)
+from frontend.shared.access import choose_organization, notice
+from frontend.shared.stepup import unseen
 
 PASSWORD_CHARS_MAX = 1_024
 
@@ -61,19 +71,14 @@ sign_in = require_http_methods(["GET", "HEAD", "POST"])(SignIn.as_view())
 sign_out = SignOut.as_view()
 
 
+def password_field(label: str, autocomplete: str, *, autofocus: bool = False) -> forms.CharField:
+    widget = forms.PasswordInput({"autocomplete": autocomplete, "autofocus": autofocus})
+    return forms.CharField(label=label, max_length=PASSWORD_CHARS_MAX, strip=False, widget=widget)
+
+
 class PasswordForm(forms.Form):
-    password = forms.CharField(
-        label="New password",
-        max_length=PASSWORD_CHARS_MAX,
-        strip=False,
-        widget=forms.PasswordInput(attrs={"autocomplete": "new-password", "autofocus": True}),
-    )
-    again = forms.CharField(
-        label="Confirm password",
-        max_length=PASSWORD_CHARS_MAX,
-        strip=False,
-        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
-    )
+    password = password_field("New password", "new-password", autofocus=True)
+    again = password_field("Confirm password", "new-password")
 
     def clean_again(self) -> str:
         """A typing error must not lock the account's owner out."""
@@ -83,9 +88,7 @@ class PasswordForm(forms.Form):
         return again
 
 
-@never_cache
-@sensitive_post_parameters()
-@sensitive_variables()
+@unseen
 @require_http_methods(["GET", "POST"])
 def second_factor(request: HttpRequest) -> HttpResponse:
     pending = pending_user(request)
@@ -100,20 +103,17 @@ def second_factor(request: HttpRequest) -> HttpResponse:
     return render(request, "people/second_factor.html", context, status=422 if failed else 200)
 
 
-@never_cache
-@sensitive_post_parameters()
-@sensitive_variables()
+@unseen
 @require_http_methods(["GET", "POST"])
 def setup(request: HttpRequest, token: str) -> HttpResponse:
-    """Set the password of the account a link belongs to, and sign in."""
-    account = setup_link_user(token=token)
+    account = accounts.setup_link_user(token=token)
     if account is None:
         return _spent(request)
     form = PasswordForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
         try:
-            user = setup_link_consume(token=token, password=form.cleaned_data["password"])
-        except BadSetupLink:
+            user = accounts.setup_link_consume(token=token, password=form.cleaned_data["password"])
+        except accounts.BadSetupLink:
             return _spent(request)
         except ValidationError as error:
             form.add_error(None, error)
@@ -125,13 +125,8 @@ def setup(request: HttpRequest, token: str) -> HttpResponse:
 
 
 def _spent(request: HttpRequest) -> HttpResponse:
-    context = {
-        "title": "This link is no longer valid",
-        "text": "It was already used, has expired, or was copied incompletely. Request a new one.",
-        "link": reverse_lazy("sign_in"),
-        "link_text": "Go to sign-in",
-    }
-    return render(request, "shared/notice.html", context, status=410)
+    text = "It was already used, has expired, or was copied incompletely. Request a new one."
+    return notice(request, "This link is no longer valid", text, status=410)
 
 
 @login_required
@@ -141,3 +136,41 @@ def organization_choose(request: HttpRequest) -> HttpResponse:
         raise PermissionDenied
     choose_organization(request, request.user, request.POST.get("organization", ""))
     return redirect("overview")
+
+
+ASKS_MAX = 30
+ASKS_WINDOW_S = 3_600
+
+
+class ForgotForm(forms.Form):
+    email = forms.EmailField(max_length=EMAIL_CHARS_MAX)
+
+
+@never_cache
+@require_http_methods(["GET", "POST"])
+def forgot(request: HttpRequest) -> HttpResponse:
+    """Ask for the address, and say that a link is on its way to it, if it is an account's."""
+    if not settings.EMAIL_HOST:
+        raise Http404
+    form = ForgotForm(request.POST or None)
+    if request.method == "GET" or not form.is_valid():
+        status = 422 if form.errors else 200
+        return render(request, "people/forgot.html", {"form": form}, status=status)
+    if counts.add(f"forgot:{address_counted(client_address(request))}", ASKS_WINDOW_S) > ASKS_MAX:
+        answer = notice(request, "Too many requests", "Try again in an hour.", status=429)
+        answer["Retry-After"] = str(ASKS_WINDOW_S)
+        return answer
+    password_link_ask(
+        email=form.cleaned_data["email"], place=f"{_pages(request)}{accounts.SETUP_PATH}"
+    )
+    text = (
+        "If an account with this address and a password exists, we sent a link to set a new one. "
+        "It works once, within 30 minutes. At most 3 links are sent per hour."
+    )
+    return notice(request, "Check your mail", text, status=200)
+
+
+def _pages(request: HttpRequest) -> str:
+    """Where the pages answer. Whoever asks is a stranger: no port of theirs gets into a mail."""
+    host = split_domain_port(request.get_host())[0]
+    return settings.PAGES_URL or f"{request.scheme}://{host}"

@@ -2,26 +2,159 @@
 
 Password, one-time link, invitation and identity provider all come to `first_shown`; none of them
 passes by a second factor that the account has.
+
+Passkeys as a browser speaks of them: what is asked of it, and what its answer proves.
+
+fido2 does the checking. The question waits in the session, is good for one answer, and belongs to
+the address at which the pages were opened.
 """
 
+import json
 import uuid
 from collections.abc import Callable
+from typing import Any
 
 from axes.handlers.proxy import AxesProxyHandler
 from django.contrib.auth import authenticate, login
 from django.contrib.auth.signals import user_login_failed
+from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, resolve_url
 from django.utils.http import url_has_allowed_host_and_scheme
+from fido2 import webauthn
+from fido2.server import Fido2Server
 
 from controlplane.core.api.stepup import begin_note
 from controlplane.core.audit.origin import client_address
 from controlplane.kernel.clock import wall_s
-from controlplane.tenants.models import User
-from controlplane.tenants.sign_in.factors import code_use, has_factors
+from controlplane.tenants.models import FactorKind, User
+from controlplane.tenants.sign_in.factors import (
+    code_use,
+    factor_list,
+    has_factors,
+    passkey_add,
+    passkey_used,
+)
 from controlplane.tenants.sign_in.sessions import session_open, session_seen
-from frontend.people.devices import device_words
 from frontend.shared.stepup import confirm_note
+
+STATE = "passkey_state"
+ANSWER_CHARS_MAX = 20_000
+UNPROVEN = "The passkey could not be verified. Try again."
+# The first that fits: later browsers carry the names of earlier ones.
+BROWSERS = (
+    ("Edg/", "Edge"),
+    ("OPR/", "Opera"),
+    ("Firefox/", "Firefox"),
+    ("Chrome/", "Chrome"),
+    ("Safari/", "Safari"),
+)
+SYSTEMS = (
+    ("iPhone", "iPhone"),
+    ("iPad", "iPad"),
+    ("Android", "Android"),
+    ("Windows", "Windows"),
+    ("Mac OS X", "macOS"),
+    ("Linux", "Linux"),
+)
+UNKNOWN = "Unknown device"
+
+
+def factor_kinds(user: User) -> set[str]:
+    return {str(factor.kind) for factor in factor_list(user=user)}
+
+
+def factor_shown(request: HttpRequest, user: User) -> bool:
+    """Whether the form that was sent holds a right code, or a passkey's right answer."""
+    answer = request.POST.get("passkey", "")
+    if answer:
+        return proof_shown(request, user, lambda: _passkey_right(request, user, answer))
+    return code_shown(request, user, request.POST.get("code", ""))
+
+
+def passkey_question(request: HttpRequest, user: User) -> dict[str, Any]:
+    """What a browser needs to ask for one of the user's passkeys."""
+    options, state = _server(request).authenticate_begin(
+        _credentials(user), user_verification=webauthn.UserVerificationRequirement.PREFERRED
+    )
+    request.session[STATE] = state
+    return dict(options)
+
+
+def passkey_offer(request: HttpRequest, user: User) -> dict[str, Any]:
+    """What a browser needs to make a new passkey."""
+    entity = webauthn.PublicKeyCredentialUserEntity(
+        id=user.id.bytes, name=user.email, display_name=user.email
+    )
+    options, state = _server(request).register_begin(
+        entity,
+        _credentials(user),
+        resident_key_requirement=webauthn.ResidentKeyRequirement.DISCOURAGED,
+        user_verification=webauthn.UserVerificationRequirement.PREFERRED,
+    )
+    request.session[STATE] = state
+    return dict(options)
+
+
+def passkey_register(request: HttpRequest, user: User, *, label: str, answer: str) -> list[str]:
+    """Add the passkey that a browser has made; returns recovery codes, if it is the first factor.
+
+    Raises ValidationError (`label`, `passkey`).
+    """
+    state = request.session.pop(STATE, None)
+    try:
+        made = _server(request).register_complete(state, _read(answer)).credential_data
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValidationError({"passkey": UNPROVEN}) from error
+    if made is None:
+        raise ValidationError({"passkey": UNPROVEN})
+    return passkey_add(
+        user=user, label=label, credential_id=made.credential_id, material=bytes(made)
+    )
+
+
+def _passkey_right(request: HttpRequest, user: User, answer: str) -> bool:
+    state = request.session.pop(STATE, None)
+    try:
+        given = webauthn.AuthenticationResponse.from_dict(_read(answer))
+        used = _server(request).authenticate_complete(state, _credentials(user), given)
+    except (ValueError, TypeError, KeyError):
+        return False
+    counter = given.response.authenticator_data.counter
+    return passkey_used(user=user, credential_id=used.credential_id, counter=counter)
+
+
+def _read(answer: str) -> Any:
+    if len(answer) > ANSWER_CHARS_MAX:
+        raise ValueError("too long")
+    found = json.loads(answer)
+    if not isinstance(found, dict):
+        raise ValueError("no object")
+    return found
+
+
+def _credentials(user: User) -> list[webauthn.AttestedCredentialData]:
+    return [
+        webauthn.AttestedCredentialData(bytes(factor.material))
+        for factor in factor_list(user=user)
+        if factor.kind == FactorKind.PASSKEY
+    ]
+
+
+def _server(request: HttpRequest) -> Fido2Server:
+    origin = f"{request.scheme}://{request.get_host()}"
+    host = request.get_host().rsplit(":", 1)[0]
+    entity = webauthn.PublicKeyCredentialRpEntity(name="Sluice", id=host)
+    return Fido2Server(entity, verify_origin=lambda given: given == origin)
+
+
+def device_words(agent: str) -> str:
+    """Browser and system where both are known, else the one that is."""
+    found = [
+        next((word for mark, word in marks if mark in agent), "") for marks in (BROWSERS, SYSTEMS)
+    ]
+    return " on ".join(word for word in found if word) or UNKNOWN
+
 
 # Axes decides before a sign-in which backend may answer; what is shown here was checked before.
 BACKEND = "django.contrib.auth.backends.ModelBackend"
@@ -66,7 +199,6 @@ def pending_user(request: HttpRequest) -> tuple[User, str] | None:
 
 
 def code_shown(request: HttpRequest, user: User, code: str) -> bool:
-    """Whether a code of the user's is right."""
     return proof_shown(request, user, lambda: code_use(user=user, code=code))
 
 

@@ -9,7 +9,6 @@ from frontend.people import (
     organization_views,
     project_views,
     provider_views,
-    recovery_views,
     sign_in_views,
 )
 
@@ -25,6 +24,7 @@ urlpatterns = [
     path("projects", project_views.project_index, name="projects"),
     path("projects/add", project_views.project_add, name="project_add"),
     path("projects/<proj:project_id>", project_views.project_save, name="project_save"),
+    path("projects/<proj:project_id>/keeping", project_views.project_keep, name="project_keep"),
     path("shares", project_views.share_index, name="shares"),
     path(
         "shares/<org:organization_id>/<proj:project_id>",
@@ -46,7 +46,7 @@ urlpatterns = [
     ),
     path("organization", sign_in_views.organization_choose, name="organization_choose"),
     path("sign-in", sign_in_views.sign_in, name="sign_in"),
-    path("sign-in/forgot", recovery_views.forgot, name="forgot"),
+    path("sign-in/forgot", sign_in_views.forgot, name="forgot"),
     path("sign-in/second", sign_in_views.second_factor, name="second_factor"),
     path("sign-in/passkey", account_views.passkey_ask, name="passkey_ask"),
     path("sign-in/provider", provider_views.provider_begin, name="provider_begin"),

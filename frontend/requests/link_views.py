@@ -6,7 +6,6 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_GET
 
 from controlplane.billing.cells import NANO_PLACES, Cell, Column, Value, decimal_text, instant_text
 from controlplane.core.permissions import Action
@@ -16,14 +15,12 @@ from controlplane.kernel.measures import STAGE_NAMES
 from controlplane.kernel.receipt import NONE
 from controlplane.telemetry.models import RequestRecord
 from controlplane.telemetry.reading import TooMuchToRead
-from controlplane.telemetry.selectors import SeriesQuery
-from controlplane.telemetry.selectors_exemplars import exemplar
-from controlplane.telemetry.selectors_requests import LIST_ROWS_MAX, request_list
-from frontend.requests.views import key_label, key_labels, limit_receipts
+from controlplane.telemetry.selectors import SeriesQuery, exemplar
+from controlplane.telemetry.selectors_requests import LIST_ROWS_MAX, request_list, request_receipts
+from frontend.requests.views import key_label, key_labels
 from frontend.shared.access import Viewer, page
-from frontend.shared.filters import filters_from, request_filter
+from frontend.shared.filters import filters_from, range_from, request_filter
 from frontend.shared.panels import columns_csv
-from frontend.shared.ranges import range_from
 
 # Of what requests are kept as examples.
 EXEMPLARS = frozenset(("total", "ttft", *STAGE_NAMES))
@@ -53,15 +50,16 @@ COLUMNS = (
     Column(
         "limit_scope",
         Cell.TEXT,
-        "Scope of the limit that refused it: key, project or organization.",
+        "Scope of the limit that refused it: key, project, organization, user or model.",
     ),
     Column("limit_kind", Cell.TEXT, "Which: requests, tokens, requests-day, concurrency, budget."),
     Column("limit", Cell.NUMBER, "Its figure; a budget's is not recorded."),
+    Column("end_user", Cell.FREE, "End user that it named."),
+    Column("reasoning_tokens", Cell.NUMBER, "Tokens out that were thoughts."),
 )
 
 
-@page(Action.REQUEST_VIEW)
-@require_GET
+@page(Action.REQUEST_VIEW, "GET")
 def request_csv(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Every request that the list's filters let through, newest first, up to a bound.
 
@@ -75,7 +73,7 @@ def request_csv(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         rows, more = request_list(
             request_filter(filters, viewer.organization.id, within), nodes=viewer.sees_fleet
         )
-        receipts = limit_receipts(viewer.organization.id, rows)
+        receipts = request_receipts(viewer.organization.id, [row.request for row in rows])
     except TooMuchToRead:
         return _refused("The query timed out. Choose a shorter range.")
     labels = key_labels(viewer, viewer.organization.id)
@@ -83,6 +81,8 @@ def request_csv(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         [
             *_cells(row, key_label(labels, row.key)),
             *_limit_cells(receipts.get(row.request, NONE).limit),
+            row.end_user,
+            receipts.get(row.request, NONE).reasoning_tokens,
         ]
         for row in rows
     )
@@ -94,8 +94,7 @@ def request_csv(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return columns_csv([COLUMNS[place] for place in kept], cells, name)
 
 
-@page(Action.REQUEST_VIEW)
-@require_GET
+@page(Action.REQUEST_VIEW, "GET")
 def request_exemplar(request: HttpRequest, viewer: Viewer) -> HttpResponseBase:
     """On to a request of one's own that took about `value` microseconds of `measure`.
 

@@ -1,10 +1,14 @@
-"""The route receipt, as a sentence and rows for a page. Data, never markup."""
+"""The route receipt as a sentence and rows for a page, and a request's ledger lines in words that
+finance reads; the accounts' own names stay at hand. Data, never markup.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
 
+from controlplane.billing.ledger.accounts import account_text
+from controlplane.billing.ledger.models import Transfer
 from controlplane.kernel.receipt import NONE, Receipt
 
 INDEX_STATES = {
@@ -12,6 +16,7 @@ INDEX_STATES = {
     "stale": "late for some nodes, whose recent prompts are assumed cached",
     "ring": "none; node chosen by the beginning of the prompt",
 }
+US_PER_MS = 1_000
 COLUMNS = {
     "active": "Requests there",
     "active_ms": "Running requests, ms",
@@ -25,6 +30,8 @@ COLUMNS = {
     "queued_tokens": "Tokens waiting",
     "wait_ms": "Waiting, ms",
 }
+RECEIVABLE = "receivable"
+ID_CHARS_SHOWN = 12
 
 
 @dataclass(frozen=True)
@@ -70,6 +77,8 @@ def _facts(receipt: Receipt) -> list[tuple[str, object]]:
         ("Model asked for", receipt.asked),
         ("Rule", receipt.rule),
         ("Prompt", receipt.prompt),
+        ("Ignored fields", ", ".join(receipt.ignored)),
+        ("Labels", ", ".join(f"{name}={text}" for name, text in receipt.labels.items())),
         ("Node", receipt.node),
         ("Prefix index", INDEX_STATES.get(receipt.index)),
         ("Cached tokens at the best node", receipt.available_tokens if routed else None),
@@ -77,6 +86,9 @@ def _facts(receipt: Receipt) -> list[tuple[str, object]]:
         ("Delivered cached tokens", receipt.delivered_cached_tokens),
         ("Usage", receipt.usage),
         ("Reasoning tokens", receipt.reasoning_tokens or None),
+        ("Images", receipt.images or None),
+        ("First thought, ms", receipt.first_thought_us / US_PER_MS or None),
+        ("First token of the answer, ms", receipt.first_answer_us / US_PER_MS or None),
         ("Queue wait, ms", queue and queue.wait_ms),
         ("Queue position", queue and queue.position),
         ("Estimated wait, ms", queue and queue.estimate_ms),
@@ -112,3 +124,43 @@ def _text(value: object) -> str:
     if isinstance(value, float):
         return f"{value:,.3f}"
     return str(value)
+
+
+@dataclass(frozen=True)
+class Account:
+    """One side of a line: words, and the name that the ledger itself has for it."""
+
+    words: str
+    name: str
+
+
+@dataclass(frozen=True)
+class LedgerLine:
+    """One transfer and its two accounts."""
+
+    transfer: Transfer
+    debit: Account
+    credit: Account
+
+
+def ledger_lines(
+    transfers: Iterable[Transfer], *, organization: str, project: str
+) -> list[LedgerLine]:
+    """Lines of one request, whose organization and project have these names; empty is unknown."""
+    payer = " / ".join(filter(None, (organization, project)))
+    return [
+        LedgerLine(line, _account(line.debit, payer), _account(line.credit, payer))
+        for line in transfers
+    ]
+
+
+def account_names(lines: Iterable[LedgerLine]) -> list[Account]:
+    """Each account once, in the order in which they come."""
+    return list(dict.fromkeys(side for line in lines for side in (line.debit, line.credit)))
+
+
+def _account(name: str, payer: str) -> Account:
+    name = account_text(name)
+    kind, _, of = name.partition(":")
+    whose = (payer or of[:ID_CHARS_SHOWN]) if kind == RECEIVABLE else of
+    return Account(f"{kind.capitalize()} · {whose}", name)

@@ -1,13 +1,14 @@
-"""What the list of requests is made of: by outcome, ending, rule, pool and node, as links."""
+"""What the list of requests is made of: by outcome, ending, rule, pool and node, as links; and bars
+of its volume, placed by the server in per cent. Pure arithmetic.
+"""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from controlplane.telemetry.selectors_tallies import Tally, TallyGroup, tally
+from controlplane.telemetry.selectors_requests import Tally, TallyGroup, Volume, tally
 from frontend.shared import formats
-from frontend.shared.filters import STATUSES, Filters
-from frontend.shared.ranges import TimeRange
+from frontend.shared.filters import STATUSES, Filters, TimeRange
 
 ROWS_SHOWN = 6
 HUNDRED = 100.0
@@ -15,6 +16,7 @@ NOTHING = "none"
 OK = 200
 # Those that the filter knows one by one.
 KNOWN_STATUSES = frozenset(value for value, _ in STATUSES if value.isdecimal())
+GAP = 0.15
 
 
 @dataclass(frozen=True)
@@ -62,11 +64,7 @@ def make_shares(groups: list[TallyGroup], filters: Filters, within: TimeRange) -
 
 
 def _rows(
-    found: list[Tally],
-    dimensions: tuple[str, ...],
-    filters: Filters,
-    within: TimeRange,
-    total: int,
+    found: list[Tally], dimensions: tuple[str, ...], filters: Filters, within: TimeRange, total: int
 ) -> list[ShareRow]:
     rows = [
         _row(one, _query(dict(zip(dimensions, one.value, strict=True)), filters, within), total)
@@ -113,3 +111,57 @@ def _imbalance(groups: Iterable[TallyGroup]) -> str:
         return ""
     times = formats.significant(max(counts) * len(counts) / sum(counts))
     return f"the busiest took {times} times the mean"
+
+
+@dataclass(frozen=True)
+class VolumeBar:
+    """One step: failed requests stand on top of the others."""
+
+    left: float
+    width: float
+    ok_top: float
+    ok_height: float
+    failed_top: float
+    failed_height: float
+    title: str
+
+
+@dataclass(frozen=True)
+class VolumeBars:
+    bars: list[VolumeBar]
+    requests: int
+    failed: int
+    gone: int
+    most: int
+    step_s: int
+
+
+def volume_bars(rows: Sequence[Volume], within: TimeRange) -> VolumeBars:
+    """Bars of a range; steps without requests have none."""
+    most = max((row.requests for row in rows), default=0)
+    width = HUNDRED * within.step_s / within.seconds
+    bars = []
+    for row in rows:
+        left = HUNDRED * (row.at - within.start).total_seconds() / within.seconds
+        failed = HUNDRED * row.failed / most
+        ok = HUNDRED * (row.requests - row.failed) / most
+        bars.append(
+            VolumeBar(
+                left=round(left, 3),
+                width=round(max(width - 2 * GAP, GAP), 3),
+                ok_top=round(HUNDRED - ok, 3),
+                ok_height=round(ok, 3),
+                failed_top=round(HUNDRED - ok - failed, 3),
+                failed_height=round(failed, 3),
+                title=f"{row.at:%Y-%m-%d %H:%M} UTC: {row.requests:,} requests, "
+                f"{row.failed:,} failed, {row.gone:,} clients left",
+            )
+        )
+    return VolumeBars(
+        bars=bars,
+        requests=sum(row.requests for row in rows),
+        failed=sum(row.failed for row in rows),
+        gone=sum(row.gone for row in rows),
+        most=most,
+        step_s=within.step_s,
+    )

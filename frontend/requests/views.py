@@ -8,56 +8,81 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 from django.utils.cache import patch_vary_headers
-from django.views.decorators.http import require_GET
 
 from controlplane.billing.ledger.models import POSTING_KINDS, JournalEntry, Transfer
 from controlplane.billing.ledger.selectors import request_lines, request_reversals
 from controlplane.catalog.models import PriceVersion
 from controlplane.catalog.selectors import model_list, pool_list, price_find
+from controlplane.contents.services import may_read
 from controlplane.core.permissions import Action
 from controlplane.fleet.selectors import node_hardware
 from controlplane.kernel.ids import public_id
-from controlplane.kernel.receipt import NONE, Receipt, read_receipt
+from controlplane.kernel.receipt import NONE, NetworkLine, Receipt, read_receipt
 from controlplane.kernel.spans import unpack_spans
+from controlplane.kernel.statuses import CLIENT_LEFT
+from controlplane.telemetry import selectors_requests
 from controlplane.telemetry.models import RequestRecord
 from controlplane.telemetry.reading import TooMuchToRead
-from controlplane.telemetry.selectors_requests import (
-    FINISHES,
-    LIST_ROWS_MAX,
-    RequestFilter,
-    RequestPage,
-    request_get,
-    request_neighbours,
-    request_page,
-    request_receipts,
-    request_top,
-    request_volume,
-)
-from controlplane.telemetry.selectors_tallies import request_groups
+from controlplane.telemetry.selectors_requests import request_groups
+from controlplane.tenants.models import Project
 from controlplane.tenants.selectors import apikey_list, organization_ids, project_list
-from frontend.requests.ledger_lines import account_names, ledger_lines
-from frontend.requests.line import read_line
-from frontend.requests.receipt import receipt_rows
+from frontend.requests.receipt import account_names, ledger_lines, receipt_rows
 from frontend.requests.refused import LIMITED, Refused, budget_words, find_refused
-from frontend.requests.shares import Share, make_shares
-from frontend.requests.statuses import status_of
-from frontend.requests.volume import VolumeBars, volume_bars
+from frontend.requests.shares import Share, VolumeBars, make_shares, volume_bars
 from frontend.requests.waterfall import make_waterfall
-from frontend.requests.why import Evidence, reasons
+from frontend.requests.why import Evidence, read_miss, reasons
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.filters import (
     RANKED,
+    RELATIVE,
     SORTS,
     STATUSES,
     STREAMS,
     Filters,
+    TimeRange,
     choices,
     filters_from,
     place_from,
+    range_from,
     request_filter,
 )
-from frontend.shared.miss import read_miss
-from frontend.shared.ranges import RELATIVE, TimeRange, range_from
+
+CLIENT_FAILED_FROM = 400
+SERVER_FAILED_FROM = 500
+PROXY = "proxy"
+OUTSIDE = "smoothed by the kernel; not part of any stage or the total"
+PROXIED = "the connection to a trusted proxy; the client's own connection is unknown"
+UNKNOWN = "not reported by the server or its kernel"
+
+
+def status_of(record: RequestRecord) -> tuple[str, str]:
+    """Tone (ok, warn, bad, off) and text; status codes below 400 need no words."""
+    if record.status >= SERVER_FAILED_FROM:
+        return "bad", f"{record.status} {record.error_code}".strip()
+    if record.status == CLIENT_LEFT:
+        return "off", "499 client closed request"
+    if record.status >= CLIENT_FAILED_FROM:
+        return "warn", f"{record.status} {record.error_code}".strip()
+    return "ok", str(record.status)
+
+
+@dataclass(frozen=True)
+class ClientLine:
+    """`rtt_us` is None where nothing was told; it is never zero."""
+
+    rtt_us: int | None
+    title: str
+    whose: str
+    hint: str
+
+
+def read_line(line: NetworkLine | None) -> ClientLine:
+    """From a request's receipt; those of refusals and of older requests may have none."""
+    if line is None or line.rtt_us <= 0:
+        return ClientLine(None, "Client network", "the client", UNKNOWN)
+    if line.of == PROXY:
+        return ClientLine(line.rtt_us, "Proxy's line", "the proxy", PROXIED)
+    return ClientLine(line.rtt_us, "Client network", "the client", OUTSIDE)
 
 
 @dataclass(frozen=True)
@@ -97,12 +122,14 @@ def key_label(labels: dict[uuid.UUID, str], key: uuid.UUID) -> str:
     return labels.get(key, "Playground" if labels else public_id("key", key)[:12])
 
 
-def _read(wanted: RequestFilter, place: dict[str, uuid.UUID], sort: str) -> RequestPage | None:
+def _read(
+    wanted: selectors_requests.RequestFilter, place: dict[str, uuid.UUID], sort: str
+) -> selectors_requests.RequestPage | None:
     """A page of the list; None where the range holds too much to read in time."""
     try:
         if sort:
-            return request_top(wanted, RANKED[sort])
-        return request_page(wanted, **place)
+            return selectors_requests.request_top(wanted, RANKED[sort])
+        return selectors_requests.request_page(wanted, **place)
     except TooMuchToRead:
         return None
 
@@ -111,10 +138,14 @@ def limit_receipts(
     organization: uuid.UUID, rows: Iterable[RequestRecord]
 ) -> dict[uuid.UUID, Receipt]:
     """Receipts of those rows that a limit may have refused."""
-    return request_receipts(organization, [one.request for one in rows if one.status == LIMITED])
+    return selectors_requests.request_receipts(
+        organization, [one.request for one in rows if one.status == LIMITED]
+    )
 
 
-def _rows(viewer: Viewer, labels: dict[uuid.UUID, str], found: RequestPage) -> list[RequestRow]:
+def _rows(
+    viewer: Viewer, labels: dict[uuid.UUID, str], found: selectors_requests.RequestPage
+) -> list[RequestRow]:
     try:
         receipts = limit_receipts(viewer.organization.id, found.rows)
     except TooMuchToRead:
@@ -130,15 +161,15 @@ def _rows(viewer: Viewer, labels: dict[uuid.UUID, str], found: RequestPage) -> l
     ]
 
 
-def _volume(wanted: RequestFilter, within: TimeRange) -> VolumeBars | None:
+def _volume(wanted: selectors_requests.RequestFilter, within: TimeRange) -> VolumeBars | None:
     try:
-        return volume_bars(request_volume(wanted, within.step_s), within)
+        return volume_bars(selectors_requests.request_volume(wanted, within.step_s), within)
     except TooMuchToRead:
         return None
 
 
 def _shares(
-    wanted: RequestFilter, filters: Filters, within: TimeRange, *, nodes: bool
+    wanted: selectors_requests.RequestFilter, filters: Filters, within: TimeRange, *, nodes: bool
 ) -> list[Share]:
     try:
         return make_shares(request_groups(wanted, nodes=nodes), filters, within)
@@ -146,8 +177,7 @@ def _shares(
         return []
 
 
-@page(Action.REQUEST_VIEW)
-@require_GET
+@page(Action.REQUEST_VIEW, "GET")
 def request_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """The list; htmx asks for its results only."""
     within, *complaints = range_from(request.GET, timezone.now())
@@ -173,13 +203,13 @@ def request_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         "rows": _rows(viewer, labels, found) if found else [],
         "volume": _volume(wanted, within) if found and found.rows else None,
         "shares": shares,
-        "list_rows_max": LIST_ROWS_MAX,
+        "list_rows_max": selectors_requests.LIST_ROWS_MAX,
         "keys": keys if labels else [],
         "models": choices([(one.name, one.name) for one in model_list()], filters.model),
         "projects": choices(projects, filters.project),
         "statuses": STATUSES,
         "streams": STREAMS,
-        "finishes": FINISHES,
+        "finishes": selectors_requests.FINISHES,
         "sorts": SORTS,
         "pools": choices([(one.name, one.name) for one in pool_list()], filters.pool),
     }
@@ -209,6 +239,13 @@ def _elsewhere(viewer: Viewer, record: RequestRecord) -> str:
     return next((one.name for one in viewer.organizations if one.id == record.organization), "")
 
 
+def _kept_by(viewer: Viewer, record: RequestRecord) -> Project | None:
+    """The project shown, where it keeps what was said and the viewer may read that."""
+    project = next((one for one in viewer.projects() if one.id == record.project), None)
+    reads = project and project.keeps_days and may_read(actor=viewer.user, project=project)
+    return project if reads else None
+
+
 def _reversals(viewer: Viewer, record: RequestRecord) -> list[JournalEntry]:
     """What was given back; who did it and why is for those who may read the ledger."""
     found = request_reversals(organization=record.organization, request=record.request)
@@ -218,15 +255,14 @@ def _reversals(viewer: Viewer, record: RequestRecord) -> list[JournalEntry]:
     return found
 
 
-@page(Action.REQUEST_VIEW)
-@require_GET
+@page(Action.REQUEST_VIEW, "GET")
 def request_detail(request: HttpRequest, viewer: Viewer, request_id: uuid.UUID) -> HttpResponse:
     """Everything kept of one request of any organization the user may look into."""
     seen = organization_ids(user=viewer.user, action=Action.REQUEST_VIEW)
-    record = request_get(seen, request_id, nodes=viewer.sees_fleet)
+    record = selectors_requests.request_get(seen, request_id, nodes=viewer.sees_fleet)
     within, _ = range_from(request.GET, timezone.now())
     filters, _ = filters_from(request.GET)
-    newer, older = request_neighbours(
+    newer, older = selectors_requests.request_neighbours(
         request_filter(filters, record.organization, within), request_id
     )
     labels = key_labels(viewer, record.organization)
@@ -238,7 +274,7 @@ def request_detail(request: HttpRequest, viewer: Viewer, request_id: uuid.UUID) 
     receipt = read_receipt(bytes(record.receipt))
     line = read_line(receipt.line)
     times = unpack_spans(bytes(record.spans))
-    waterfall = make_waterfall(times, record.total_us, record.ttft_us, line.rtt_us)
+    waterfall = make_waterfall(times, record.total_us, record.ttft_us, line.rtt_us, receipt)
     context = {
         "row": RequestRow(record, label),
         "record": record,
@@ -269,6 +305,7 @@ def request_detail(request: HttpRequest, viewer: Viewer, request_id: uuid.UUID) 
         "lines": lines,
         "reversals": reversals,
         "accounts": account_names(lines),
+        "project": _kept_by(viewer, record),
         "filter_query": filters.query(within),
         "newer": newer,
         "older": older,

@@ -5,11 +5,14 @@ A layer that ran once per token adds up: its bar starts at the first run and is 
 
 from dataclasses import dataclass
 
+from controlplane.kernel.receipt import NONE, Receipt
 from controlplane.kernel.spans import ABSENT, SPANS, STAGES
 from frontend.shared.stages import LABELS
 
 BEFORE = "s1_admission.arrival"
 LINE = "client_rtt"
+# What a model thinks before its answer: a part of its decoding, and no layer.
+DECODE, THINKING = "s5_infer.decode", "s5_infer.thinking"
 # A bar thinner than this share of the drawing could not be seen.
 WIDTH_LEAST = 0.4
 HUNDRED = 100.0
@@ -54,7 +57,8 @@ class Waterfall:
 
     @property
     def layers_run(self) -> int:
-        return sum(not bar.is_stage and bar.start_us is not None for bar in self.bars)
+        ran = (bar for bar in self.bars if not bar.is_stage and bar.start_us is not None)
+        return sum(bar.name != THINKING for bar in ran)
 
     def find(self, name: str) -> int | None:
         """Duration of a span by its full name."""
@@ -62,9 +66,15 @@ class Waterfall:
 
 
 def make_waterfall(
-    times: list[tuple[int, int]], total_us: int, ttft_us: int, rtt_us: int | None = None
+    times: list[tuple[int, int]],
+    total_us: int,
+    ttft_us: int,
+    rtt_us: int | None = None,
+    receipt: Receipt = NONE,
 ) -> Waterfall:
-    """Rows from a recorded request's (start, duration) pairs, in the order of `SPANS`."""
+    """Rows from a recorded request's (start, duration) pairs, in the order of `SPANS`; one more
+    where its receipt says that the model thought.
+    """
     ran = {span.name: pair for span, pair in zip(SPANS, times, strict=False) if pair[0] != ABSENT}
     first = min([0, *(start for start, _ in ran.values())])
     last = max([total_us, 1, *(start + length for start, length in ran.values())])
@@ -86,6 +96,12 @@ def make_waterfall(
                 width=width,
             )
         )
+        if span.name == DECODE and (began := receipt.first_thought_us):
+            lasted = max(0, (receipt.first_answer_us or last) - began)
+            place = _place(began, lasted, first, last)
+            what = "thoughts before the answer, while tokens are decoded"
+            stage = numbers[span.stage]
+            bars.append(Bar(THINKING, what, stage, False, False, began, lasted, *place))
     before = ran.get(BEFORE)
     inside = sum(ran[stage][1] for stage in numbers if stage in ran)
     return Waterfall(

@@ -4,21 +4,22 @@ Sentences made of what was recorded; nothing is asked of the gateway and nothing
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from controlplane.billing.ledger.models import JournalEntry, Transfer, TransferKind
 from controlplane.catalog.models import PriceVersion
 from controlplane.kernel.money import usd_short, usd_text
 from controlplane.kernel.objectives.counting import OWN_LIMITS
 from controlplane.kernel.price import PERMILLE, Price, scaled
-from controlplane.kernel.receipt import NONE, SERVED, Receipt
+from controlplane.kernel.receipt import NONE, SERVED, Miss, PromptChange, Receipt
 from controlplane.kernel.rules import DIRECT
 from controlplane.kernel.statuses import CLIENT_LEFT, FAILED_FROM
 from controlplane.telemetry.models import RequestRecord
-from frontend.requests.refusal_words import LACKS, REFUSALS
 from frontend.requests.refused import Door, Refused
 from frontend.shared import formats
+from frontend.shared.wordings import WORDINGS
 
+ELSEWHERE = "Another tenant sent the same beginning recently; tenants never share a cache."
 NANO_PER_PICO_MILLION = 1_000
 ENDINGS = {
     "stop": "The model ended the response or reached a stop sequence.",
@@ -26,6 +27,50 @@ ENDINGS = {
     "tool_calls": "The model ended with tool calls.",
     "content_filter": "The safety layer ended the response.",
 }
+
+
+@dataclass(frozen=True)
+class MissWords:
+    """A sentence, advice, figures, and the text around the change where the project keeps it."""
+
+    sentence: str
+    advice: str
+    elsewhere: str
+    facts: list[tuple[str, str]] = field(default_factory=list)
+    around: PromptChange | None = None
+
+
+def read_miss(found: Miss | None, *, staff: bool) -> MissWords | None:
+    """From a request's receipt; None where nothing was missed, or for no cause that is known here.
+
+    What other tenants sent is for staff alone.
+    """
+    if found is None or found.cause not in WORDINGS.causes:
+        return None
+    sentence, advice = WORDINGS.causes[found.cause]
+    return MissWords(
+        sentence=sentence,
+        advice=advice,
+        elsewhere=ELSEWHERE if staff and found.elsewhere else "",
+        facts=_facts(found),
+        around=found.around,
+    )
+
+
+def _facts(found: Miss) -> list[tuple[str, str]]:
+    facts = []
+    if found.missed_tokens:
+        facts.append(("Not cached", f"{formats.count(found.missed_tokens)} tokens"))
+    if found.avoidable_tokens:
+        facts += [
+            ("Of these avoidable", f"{formats.count(found.avoidable_tokens)} tokens"),
+            ("Cost of the miss", usd_short(found.cost_nano)),
+            ("Time to compute them", formats.duration(found.prefill_ms * 1_000)),
+        ]
+    if found.token is not None and found.block is not None:
+        token, block = formats.count(found.token + 1), formats.count(found.block + 1)
+        facts.append(("Differs from", f"token {token}, block {block}"))
+    return facts
 
 
 @dataclass(frozen=True)
@@ -150,7 +195,7 @@ def _ended(known: Evidence) -> Reason:
     if record.status < FAILED_FROM:
         return Reason("Ended", [words] if (words := ENDINGS.get(record.finish)) else [])
     named = f"It was answered {record.status} {record.error_code}".rstrip() + "."
-    words = LACKS.get(known.receipt.lack) or REFUSALS.get(record.error_code)
+    words = WORDINGS.lacks.get(known.receipt.lack) or WORDINGS.refusals.get(record.error_code)
     sentences = [words] if words else []
     door = None
     if known.refused is not None:

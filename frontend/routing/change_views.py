@@ -62,8 +62,7 @@ def _step(*, confirmed: bool = False) -> Callable[[Step], Callable[..., HttpResp
     return made
 
 
-@page(Action.ROUTING_MANAGE)
-@require_POST
+@page(Action.ROUTING_MANAGE, "POST")
 def routing_draft(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """A new draft: a copy of the version named, else of what is in force."""
     named = request.POST.get("version", "")
@@ -74,10 +73,8 @@ def routing_draft(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return redirect("routing_version", made.version)
 
 
-@page(Action.ROUTING_MANAGE)
-@require_POST
+@page(Action.ROUTING_MANAGE, "POST")
 def routing_save(request: HttpRequest, viewer: Viewer, version: int) -> HttpResponse:
-    """Save a draft; what cannot be read stays in the form, with its errors."""
     rule_set = ruleset_get(actor=viewer.user, version=version)
     typed = request.POST.get("rules", ""), request.POST.get("note", "")
     try:
@@ -126,9 +123,8 @@ def routing_discard(request: HttpRequest, versions: RuleVersions, rule_set: Rule
     return f"Draft {rule_set.version} is discarded; it can still be read and copied."
 
 
-@page(Action.ROUTING_MANAGE)
+@page(Action.ROUTING_MANAGE, "POST")
 @stepped_up
-@require_POST
 def routing_rollback(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Go back to the version that the page has named: sent twice, it leads no further back."""
     named = request.POST.get("version", "")

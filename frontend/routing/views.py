@@ -4,37 +4,26 @@ from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
-from django.views.decorators.http import require_GET
 
 from controlplane.catalog.selectors import model_list, pool_list
 from controlplane.core.permissions import Action
 from controlplane.core.versions.models import NOTE_CHARS_MAX, State
 from controlplane.core.versions.selectors import before
 from controlplane.kernel.rules import PERMILLE, RouteRule
+from controlplane.routing import selectors
 from controlplane.routing.models import RuleSet
 from controlplane.routing.rulesjson import read_rules
 from controlplane.routing.selectors import (
-    VERSIONS_SHOWN_MAX,
-    hex_ids,
-    rule_problems,
-    ruleset_get,
-    ruleset_in_force,
-    ruleset_list,
-    ruleset_on_trial,
+    HOURS_DEFAULT,
+    HOURS_MAX,
+    CanaryReport,
+    canary_report,
+    ruleset_dry_run,
 )
-from controlplane.routing.selectors_canary import CanaryReport, canary_report
-from controlplane.routing.selectors_dryrun import HOURS_DEFAULT, HOURS_MAX, ruleset_dry_run
 from controlplane.telemetry.reading import TooMuchToRead
-from controlplane.tenants.selectors_staff import organization_names, project_names
-from frontend.routing.rows import (
-    figure_rows,
-    group_rows,
-    move_rows,
-    state_tone,
-    total_row,
-    verdict_words,
-)
-from frontend.routing.rule_words import RuleRow, rule_rows, tenant_ids
+from controlplane.tenants.selectors import organization_names, project_names
+from frontend.routing import rows
+from frontend.routing.rows import RuleRow, rule_rows, tenant_ids
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.formats import percent
 from frontend.shared.versions import SHARE_MAX, WRONG, listed, text_of
@@ -53,11 +42,10 @@ EXAMPLE = """[
 ]"""
 
 
-@page(Action.ROUTING_MANAGE)
-@require_GET
+@page(Action.ROUTING_MANAGE, "GET")
 def routing(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    versions = ruleset_list(actor=viewer.user)
-    current, canary = ruleset_in_force(), ruleset_on_trial()
+    versions = selectors.ruleset_list(actor=viewer.user)
+    current, canary = selectors.ruleset_in_force(), selectors.ruleset_on_trial()
     report, late = _report(viewer) if canary else (None, False)
     context = {
         "current": current,
@@ -67,25 +55,23 @@ def routing(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         "share": percent(canary.share_permille, PERMILLE) if canary else "",
         "report": report,
         "late": late,
-        "figures": figure_rows(report.comparison) if report else [],
-        "verdict": verdict_words(report.comparison.verdict) if report else None,
-        "versions": [(each, state_tone(each.state)) for each in versions],
-        "cut_off": len(versions) == VERSIONS_SHOWN_MAX,
+        "figures": rows.figure_rows(report.comparison) if report else [],
+        "verdict": rows.verdict_words(report.comparison.verdict) if report else None,
+        "versions": [(each, rows.state_tone(each.state)) for each in versions],
+        "cut_off": len(versions) == selectors.VERSIONS_SHOWN_MAX,
     }
     return show(request, viewer, HERE, "routing/page.html", context)
 
 
-@page(Action.ROUTING_MANAGE)
-@require_GET
+@page(Action.ROUTING_MANAGE, "GET")
 def routing_version(request: HttpRequest, viewer: Viewer, version: int) -> HttpResponse:
     """One version: its rules in words; a draft's also as text, with what is wrong with them."""
-    return version_page(request, viewer, ruleset_get(actor=viewer.user, version=version))
+    return version_page(request, viewer, selectors.ruleset_get(actor=viewer.user, version=version))
 
 
-@page(Action.ROUTING_MANAGE)
-@require_GET
+@page(Action.ROUTING_MANAGE, "GET")
 def routing_dry_run(request: HttpRequest, viewer: Viewer, version: int) -> HttpResponse:
-    rule_set = ruleset_get(actor=viewer.user, version=version)
+    rule_set = selectors.ruleset_get(actor=viewer.user, version=version)
     hours, complaint = _hours(request.GET.get("hours", str(HOURS_DEFAULT)))
     try:
         found = ruleset_dry_run(actor=viewer.user, rule_set=rule_set, hours=hours)
@@ -102,12 +88,12 @@ def routing_dry_run(request: HttpRequest, viewer: Viewer, version: int) -> HttpR
     }
     if found is not None:
         context |= {
-            "total": total_row(found),
+            "total": rows.total_row(found),
             "tables": [
-                ("From and to", "Move", move_rows(found)),
-                ("Organizations", "Organization", group_rows(found.organizations)),
-                ("Projects", "Project", group_rows(found.projects)),
-                ("Regions", "Region", group_rows(found.regions)),
+                ("From and to", "Move", rows.move_rows(found)),
+                ("Organizations", "Organization", rows.group_rows(found.organizations)),
+                ("Projects", "Project", rows.group_rows(found.projects)),
+                ("Regions", "Region", rows.group_rows(found.regions)),
             ],
         }
     return show(request, viewer, HERE, "routing/dry_run.html", context)
@@ -124,17 +110,17 @@ def version_page(
 ) -> HttpResponse:
     """The page of a version; `typed` rules and note stand in the form instead of the saved ones."""
     rules = read_rules(rule_set.rules)
-    current = ruleset_in_force()
+    current = selectors.ruleset_in_force()
     draft = rule_set.state == State.DRAFT
     context: dict[str, Any] = {
         "rule_set": rule_set,
-        "tone": state_tone(rule_set.state),
+        "tone": rows.state_tone(rule_set.state),
         "draft": draft,
         "rows": words(viewer, rules),
-        "problems": rule_problems(actor=viewer.user, rules=rules) if draft else [],
+        "problems": selectors.rule_problems(actor=viewer.user, rules=rules) if draft else [],
         "current": current,
         "outdated": draft and rule_set.based_on_id != (current.id if current else None),
-        "on_trial": ruleset_on_trial(),
+        "on_trial": selectors.ruleset_on_trial(),
         "errors": listed(error),
         "text": typed[0] if typed else text_of(rule_set.rules),
         "note": typed[1] if typed else rule_set.note,
@@ -154,8 +140,8 @@ def words(viewer: Viewer, rules: tuple[RouteRule, ...]) -> list[RuleRow]:
     if not named and not projects:
         return rule_rows(rules, {})
     known = {
-        **organization_names(actor=viewer.user, ids=hex_ids(named)),
-        **project_names(actor=viewer.user, ids=hex_ids(projects)),
+        **organization_names(actor=viewer.user, ids=selectors.hex_ids(named)),
+        **project_names(actor=viewer.user, ids=selectors.hex_ids(projects)),
     }
     return rule_rows(rules, {one.hex: name for one, name in known.items()})
 

@@ -12,15 +12,17 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect, render, resolve_url
 from django.views.decorators.cache import cache_control
+from django.views.decorators.http import require_http_methods
 
+from controlplane.core.audit.entries import Whose
 from controlplane.core.permissions import MATRIX, PLATFORM_ACTIONS, Action
 from controlplane.kernel.ids import uuid_asked
 from controlplane.tenants.access import sees_shared_figures
 from controlplane.tenants.models import Organization, Project, User
 from controlplane.tenants.selectors import organization_list, organizations_held, project_list
-from frontend.shared.navigation import NAVIGATION, NavigationEntry, NavigationSection
+from frontend.shared.navigation import NAVIGATION, Entries, NavigationEntry
 
 SESSION_KEY = "organization"
 # What a form of a page says of the organization it was shown for; `pages.js` adds it.
@@ -55,6 +57,11 @@ class Viewer:
             raise NoOrganization
         return self.chosen
 
+    @property
+    def whose(self) -> Whose:
+        """They, and the organization shown."""
+        return {"actor": self.user, "organization_id": self.organization.id}
+
     def may(self, action: Action) -> bool:
         return action in self.actions
 
@@ -64,13 +71,13 @@ class Viewer:
         return sees_shared_figures(self.user)
 
     @property
-    def navigation(self) -> list[NavigationSection]:
+    def navigation(self) -> list[tuple[str, Entries]]:
         """Links that lead somewhere for this role; a section of none is left out."""
-        allowed = (
-            NavigationSection(title, tuple(one for one in entries if self._opens(one)))
-            for title, entries in NAVIGATION
-        )
-        return [section for section in allowed if section.entries]
+        allowed = {
+            title: tuple(one for one in entries if self._opens(one))
+            for title, entries in NAVIGATION.items()
+        }
+        return [section for section in allowed.items() if section[1]]
 
     def _opens(self, entry: NavigationEntry) -> bool:
         return self.may(entry.action) and (self.sees_shared or not entry.shared)
@@ -119,14 +126,17 @@ def find_viewer(user: User, wanted: str | None) -> Viewer:
 
 
 def page(
-    action: Action | None, *, shared: bool = False
+    action: Action | None, *methods: str, shared: bool = False
 ) -> Callable[[View[P]], Callable[..., HttpResponseBase]]:
     """A page for signed-in members whose role allows `action`; to strangers it does not exist.
 
-    None is for what everybody may do about themselves. `shared`: it shows figures of all tenants.
+    None is for what everybody may do about themselves. Other `methods` get 405. `shared`: it shows
+    figures of all tenants.
     """
 
-    def wrap(view: View[P]) -> Callable[..., HttpResponseBase]:
+    def wrap(allowed: View[P]) -> Callable[..., HttpResponseBase]:
+        view = require_http_methods(methods)(allowed) if methods else allowed
+
         @login_required
         @cache_control(private=True, no_cache=True)
         @wraps(view)
@@ -169,6 +179,19 @@ def show(
     return render(request, template, whole, status=422 if wrong else 200)
 
 
+def notice(
+    request: HttpRequest,
+    title: str,
+    text: str,
+    *,
+    status: int,
+    link: tuple[str, str] = ("sign_in", "Go to sign-in"),
+) -> HttpResponse:
+    """A page that says one thing, with a link: where it leads, and its words."""
+    context = {"title": title, "text": text, "link": resolve_url(link[0]), "link_text": link[1]}
+    return render(request, "shared/notice.html", context, status=status)
+
+
 def _stay(request: HttpRequest, viewer: Viewer) -> HttpResponse | None:
     """Keep the session in its organization; the answer where a form was meant for another.
 
@@ -185,13 +208,8 @@ def _stay(request: HttpRequest, viewer: Viewer) -> HttpResponse | None:
     shown = request.headers.get(SHOWN_HEADER) or request.POST.get(SHOWN_FIELD) or before
     if reads or not shown or shown == now:
         return None
-    context = {
-        "title": "Nothing was changed",
-        "text": f"That page showed another organization. {_showing(viewer)}",
-        "link": "/",
-        "link_text": "Continue",
-    }
-    return render(request, "shared/notice.html", context, status=409)
+    text = f"That page showed another organization. {_showing(viewer)}"
+    return notice(request, "Nothing was changed", text, status=409, link=("/", "Continue"))
 
 
 def _showing(viewer: Viewer) -> str:
@@ -202,7 +220,8 @@ def _showing(viewer: Viewer) -> str:
 
 def _no_organization(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     if request.path == "/" and viewer.navigation:
-        return redirect(viewer.navigation[0].entries[0].name)
+        (_, entries), *_ = viewer.navigation
+        return redirect(entries[0].name)
     return render(request, "shared/no_organization.html", {"viewer": viewer}, status=403)
 
 

@@ -1,18 +1,33 @@
 """What a page of figures is asked for by its URL: range, part of the traffic, comparison."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol, TypeVar
 from urllib.parse import urlencode
 
+from django.http import Http404, HttpResponse
+
 from controlplane.catalog.selectors import model_list
+from controlplane.kernel.ids import public_id
+from controlplane.telemetry.reading import TooMuchToRead
+from controlplane.telemetry.selectors import Point, SeriesQuery, series_read
 from frontend.shared.access import Viewer
-from frontend.shared.cells import PERCENT_DEFAULT, PERCENTILES, percent_from
-from frontend.shared.filters import TOLD_CHARS_MAX, Segment, choices, segment_from
-from frontend.shared.ranges import RELATIVE, TimeRange, range_from
+from frontend.shared.filters import (
+    RELATIVE,
+    TOLD_CHARS_MAX,
+    Segment,
+    TimeRange,
+    choices,
+    range_from,
+    segment_from,
+)
+from frontend.shared.formats import PERCENT_DEFAULT, PERCENTILES, percent_from
+from frontend.shared.panels import panel_csv
+from frontend.shared.plots.figure import Panel, Plot
 
 PREVIOUS = "previous"
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -90,14 +105,63 @@ def asked_from(query: Mapping[str, str], now: datetime, choices: Sequence[Choice
     )
 
 
-def asked_context(viewer: Viewer, asked: Asked, here: str) -> dict[str, Any]:
+class Drawn(Protocol):
+    """What was read and is shown: charts, and whatever else has a CSV."""
+
+    @property
+    def figures(self) -> Sequence[Plot]:
+        """Charts in their order."""
+
+    @property
+    def panels(self) -> Sequence[Panel]:
+        """All that can be downloaded."""
+
+
+def asked_context(
+    viewer: Viewer, asked: Asked, here: str, found: Drawn | None, *, of_projects: bool = True
+) -> dict[str, Any]:
+    """What these pages share; `found` is None where there was too much to read in time."""
     models = [(one.name, one.name) for one in model_list()]
+    own = viewer.projects() if of_projects else []
+    projects = [(public_id("proj", one.id), one.name) for one in own]
     return {
         "viewer": viewer,
         "here": here,
+        "csv": f"{here}_csv",
         "asked": asked,
         "within": asked.within,
         "ranges": RELATIVE,
         "models": choices(models, asked.segment.model),
+        "projects": choices(projects, asked.segment.project) if of_projects else None,
         "percentiles": PERCENTILES,
+        "found": found,
+        "figures": figures_json(found),
     }
+
+
+def figures_json(found: Drawn | None) -> dict[str, Any]:
+    return {one.name: one.as_json() for one in found.figures} if found else {}
+
+
+def drawn_csv(found: Drawn | None, name: str) -> HttpResponse:
+    """One of the panels as a file; raises Http404 where nothing was read."""
+    if found is None:
+        raise Http404
+    return panel_csv(found.panels, name)
+
+
+def in_time(read: Callable[[], Found]) -> Found | None:
+    """What is read; None where that was too much."""
+    try:
+        return read()
+    except TooMuchToRead:
+        return None
+
+
+def before_of(query: SeriesQuery, asked: Asked) -> dict[datetime, Point] | None:
+    """The period before by the times of this one, if it is to be compared with."""
+    if not asked.compare:
+        return None
+    shift, first = asked.within.shift, asked.within.steps[0]
+    points = series_read(replace(query, start=first - shift, end=first))
+    return {at + shift: point for at, point in points.items()}

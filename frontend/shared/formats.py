@@ -1,7 +1,14 @@
-"""Numbers, durations, sizes and times as the pages print them; money is `kernel.money`'s."""
+"""Figures ready to be read: numbers, durations, sizes and times as the pages print them, the exact
+value behind each, and how it is to look; money is `kernel.money`'s.
+"""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import floor, log10
+
+from controlplane.kernel.histogram import Histogram
+from controlplane.kernel.measures import STAGE_NAMES
 
 MISSING = "–"
 US_PER_MS = 1_000
@@ -11,6 +18,12 @@ S_PER_HOUR = 3_600
 S_PER_DAY = 86_400
 # Below these counts a percentile says little, so pages print it faintly.
 COUNT_LEAST = {50: 2, 95: 20, 99: 100}
+PERCENTILES = (50, 95, 99)
+SHARES = tuple(percent / 100 for percent in PERCENTILES)
+PERCENT_DEFAULT = 95
+FEW = "few"
+# Measures of which a request is kept for each octave of values.
+EXEMPLARS = frozenset(("total", "ttft", *STAGE_NAMES))
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -109,3 +122,64 @@ def relative(value: datetime, now: datetime) -> str:
 def few(percentile: int, samples: int) -> bool:
     """Whether a percentile rests on too few values to be trusted."""
     return samples < COUNT_LEAST[percentile]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One figure. `key` is how the live stream names it, `tone` its class.
+
+    `exemplar` is the measure of which a request that took about `us` microseconds can be shown.
+    """
+
+    key: str
+    text: str
+    title: str = ""
+    tone: str = ""
+    label: str = ""
+    exemplar: str = ""
+    us: int | None = None
+
+    def as_json(self) -> list[str | int | None]:
+        return [self.text, self.title, self.tone, self.us]
+
+
+def percentile_cells(name: str, found: Histogram | None, *, unit: bool) -> list[Cell]:
+    """p50, p95 and p99 of microseconds; with a unit each, or for a column of milliseconds."""
+    count = found.count if found else 0
+    show = duration if unit else milliseconds
+    cells = []
+    values = found.percentiles(SHARES) if found else [None] * len(PERCENTILES)
+    for percent, value in zip(PERCENTILES, values, strict=True):
+        thin = few(percent, count)
+        title = f"of {count:,} values" + (", low sample" if thin else "")
+        cells.append(
+            Cell(
+                f"{name}.p{percent}",
+                show(value),
+                title,
+                FEW if thin else "",
+                f"p{percent}",
+                name if name in EXEMPLARS else "",
+                None if value is None else round(value),
+            )
+        )
+    return cells
+
+
+def before_cell(name: str, before: Mapping[str, Histogram]) -> Cell:
+    """p95 of a column of milliseconds, a period earlier."""
+    cell = percentile_cells(name, before.get(name), unit=False)[1]
+    return Cell(f"{name}.before", cell.text, cell.title, cell.tone)
+
+
+def count_cell(key: str, value: int, label: str = "") -> Cell:
+    return Cell(key, count_short(value), f"{value:,}", label=label)
+
+
+def percent_from(query: Mapping[str, str]) -> tuple[int, str]:
+    """The percentile to show over time, and a sentence when another was asked for."""
+    asked = query.get("percentile", str(PERCENT_DEFAULT))
+    found = next((percent for percent in PERCENTILES if asked == str(percent)), None)
+    if found is not None:
+        return found, ""
+    return PERCENT_DEFAULT, f"“{asked[:40]}” is not a percentile; showing p{PERCENT_DEFAULT}."

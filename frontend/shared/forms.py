@@ -2,17 +2,20 @@
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import ValidationError
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
 from controlplane.billing.documents.text import usd_read
+from controlplane.core.answers import PageAsk, page_ask
+from controlplane.core.jobs.once import AlreadyCreated
 from frontend.shared.access import Viewer
 
+Made = TypeVar("Made")
 P = ParamSpec("P")
 View = Callable[Concatenate[HttpRequest, Viewer, P], HttpResponse]
 
@@ -27,14 +30,33 @@ def nano_of(text: str, field: str) -> int:
 
 
 def cleaned(form: forms.Form) -> dict[str, Any]:
-    """The values of a form; raises ValidationError by field."""
     if not form.is_valid():
         raise ValidationError(form.errors.as_data())
     return form.cleaned_data
 
 
+def page_asked(request: HttpRequest, prefix: str) -> PageAsk:
+    """Which page of a list the URL asks for; raises Http404 where it cannot be read."""
+    try:
+        return page_ask(request.GET.dict(), prefix)
+    except ValidationError as error:
+        raise Http404 from error
+
+
+def made_by(form: forms.Form, make: Callable[[], Made]) -> Made | None:
+    """What comes of a form; None where something is wrong, which it tells beside its fields."""
+    try:
+        return make() if form.is_valid() else None
+    except ValidationError as error:
+        form.add_error(None, error)
+        return None
+
+
 def says_wrong(to: str, *names: str) -> Callable[[View[P]], View[P]]:
-    """What the view finds wrong is told on the page `to`, which takes these of its arguments."""
+    """What the view finds wrong is told on the page `to`, which takes these of its arguments.
+
+    There is told, too, that a form was sent before and has made its one thing.
+    """
 
     def wrap(view: View[P]) -> View[P]:
         @wraps(view)
@@ -47,8 +69,10 @@ def says_wrong(to: str, *names: str) -> Callable[[View[P]], View[P]]:
                 for field, words in error.message_dict.items():
                     name = field.replace("_", " ").capitalize()
                     messages.error(request, f"{name}: {' '.join(words)}")
-                kept = {name: kwargs[name] for name in names}
-                return HttpResponseRedirect(reverse(to, kwargs=kept))
+            except AlreadyCreated:
+                messages.info(request, "This was already created; its secret is not shown again.")
+            kept = {name: kwargs[name] for name in names}
+            return HttpResponseRedirect(reverse(to, kwargs=kept))
 
         return told
 

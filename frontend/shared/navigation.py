@@ -17,63 +17,48 @@ class NavigationEntry(NamedTuple):
     shared: bool = False
 
 
-class NavigationSection(NamedTuple):
-    """Links that belong together; those in daily use come first and need no title."""
-
-    title: str
-    entries: tuple[NavigationEntry, ...]
-
-
-NAVIGATION = (
-    NavigationSection(
-        "",
-        (
-            NavigationEntry("overview", "Overview", Action.ORGANIZATION_VIEW),
-            NavigationEntry("latency", "Latency", Action.ORGANIZATION_VIEW, shared=True),
-            NavigationEntry("cache", "Cache", Action.ORGANIZATION_VIEW),
-            NavigationEntry("requests", "Requests", Action.REQUEST_VIEW),
-            NavigationEntry("slos", "SLOs", Action.SLO_VIEW),
-            NavigationEntry("stages", "Stages", Action.SLO_VIEW, shared=True),
-            NavigationEntry("insights", "Insights", Action.REQUEST_VIEW),
-            NavigationEntry("keys", "Keys", Action.KEY_VIEW),
-            NavigationEntry("playground", "Playground", Action.PLAYGROUND_USE),
-            NavigationEntry("prompts", "Templates", Action.TEMPLATE_VIEW),
-            NavigationEntry("api_page", "API & snippets", Action.KEY_VIEW),
-        ),
+Entries = tuple[NavigationEntry, ...]
+# Sections of links that belong together; those in daily use come first and need no title.
+NAVIGATION: dict[str, Entries] = {
+    "": (
+        NavigationEntry("overview", "Overview", Action.ORGANIZATION_VIEW),
+        NavigationEntry("latency", "Latency", Action.ORGANIZATION_VIEW, shared=True),
+        NavigationEntry("cache", "Cache", Action.ORGANIZATION_VIEW),
+        NavigationEntry("requests", "Requests", Action.REQUEST_VIEW),
+        NavigationEntry("conversations", "Conversations", Action.CONTENT_READ),
+        NavigationEntry("slos", "SLOs", Action.SLO_VIEW),
+        NavigationEntry("stages", "Stages", Action.SLO_VIEW, shared=True),
+        NavigationEntry("insights", "Insights", Action.REQUEST_VIEW),
+        NavigationEntry("keys", "Keys", Action.KEY_VIEW),
+        NavigationEntry("playground", "Playground", Action.PLAYGROUND_USE),
+        NavigationEntry("batches", "Batches", Action.BATCH_MANAGE),
+        NavigationEntry("prompts", "Templates", Action.TEMPLATE_VIEW),
+        NavigationEntry("api_page", "API & snippets", Action.KEY_VIEW),
     ),
-    NavigationSection(
-        "Organization",
-        (
-            NavigationEntry("projects", "Projects", Action.ORGANIZATION_VIEW),
-            NavigationEntry("limits", "Limits", Action.ORGANIZATION_VIEW),
-            NavigationEntry("members", "Members", Action.MEMBER_VIEW),
-            NavigationEntry("admin_keys", "Admin keys", Action.ADMIN_KEY_MANAGE),
-            NavigationEntry("audit", "Audit", Action.AUDIT_VIEW),
-        ),
+    "Organization": (
+        NavigationEntry("projects", "Projects", Action.ORGANIZATION_VIEW),
+        NavigationEntry("limits", "Limits", Action.ORGANIZATION_VIEW),
+        NavigationEntry("members", "Members", Action.MEMBER_VIEW),
+        NavigationEntry("admin_keys", "Admin keys", Action.ADMIN_KEY_MANAGE),
+        NavigationEntry("audit", "Audit", Action.AUDIT_VIEW),
     ),
-    NavigationSection(
-        "Money",
-        (
-            NavigationEntry("spend", "Spend", Action.LEDGER_VIEW),
-            NavigationEntry("budgets", "Budgets", Action.LEDGER_VIEW),
-            NavigationEntry("ledger", "Ledger", Action.LEDGER_VIEW),
-            NavigationEntry("invoices", "Invoices", Action.LEDGER_VIEW),
-            NavigationEntry("wallet", "Wallet", Action.LEDGER_VIEW),
-            NavigationEntry("exports", "Exports", Action.EXPORT_MAKE),
-        ),
+    "Money": (
+        NavigationEntry("spend", "Spend", Action.LEDGER_VIEW),
+        NavigationEntry("budgets", "Budgets", Action.LEDGER_VIEW),
+        NavigationEntry("ledger", "Ledger", Action.LEDGER_VIEW),
+        NavigationEntry("invoices", "Invoices", Action.LEDGER_VIEW),
+        NavigationEntry("wallet", "Wallet", Action.LEDGER_VIEW),
+        NavigationEntry("exports", "Exports", Action.EXPORT_MAKE),
     ),
-    NavigationSection(
-        "Installation",
-        (
-            NavigationEntry("organizations", "Organizations", Action.ORGANIZATION_CREATE),
-            NavigationEntry("fleet", "Fleet", Action.FLEET_VIEW),
-            NavigationEntry("routing", "Routing", Action.ROUTING_MANAGE),
-            NavigationEntry("shares", "Shares", Action.ROUTING_MANAGE),
-            NavigationEntry("configuration", "Configuration", Action.CONFIG_MANAGE),
-            NavigationEntry("prices", "Prices", Action.CATALOG_MANAGE),
-            NavigationEntry("grants", "Top-ups", Action.CREDIT_GRANT),
-            NavigationEntry("margin", "Margin", Action.MARGIN_VIEW),
-            NavigationEntry("audit_installation", "Installation audit", Action.INSTALLATION_AUDIT),
-        ),
+    "Installation": (
+        NavigationEntry("organizations", "Organizations", Action.ORGANIZATION_CREATE),
+        NavigationEntry("fleet", "Fleet", Action.FLEET_VIEW),
+        NavigationEntry("routing", "Routing", Action.ROUTING_MANAGE),
+        NavigationEntry("shares", "Shares", Action.ROUTING_MANAGE),
+        NavigationEntry("configuration", "Configuration", Action.CONFIG_MANAGE),
+        NavigationEntry("prices", "Prices", Action.CATALOG_MANAGE),
+        NavigationEntry("grants", "Top-ups", Action.CREDIT_GRANT),
+        NavigationEntry("margin", "Margin", Action.MARGIN_VIEW),
+        NavigationEntry("audit_installation", "Installation audit", Action.INSTALLATION_AUDIT),
     ),
-)
+}

@@ -12,12 +12,13 @@ from frontend.shared.plots.figure import TIME_HEAD, Panel
 
 @dataclass(frozen=True)
 class TablePanel:
-    """A table that is drawn by the page itself."""
+    """A table that is drawn by the page itself; `words` is its last column where that is text."""
 
     name: str
     title: str
     head: list[str]
     body: list[list[str]]
+    words: str = ""
 
     def rows(self) -> list[list[str]]:
         return self.body
@@ -50,7 +51,6 @@ def panel_csv(panels: Iterable[Panel], name: str) -> HttpResponse:
 def columns_csv(
     columns: Sequence[Column], rows: Iterable[Sequence[Value]], file: str
 ) -> HttpResponse:
-    """A whole file of typed cells, as exports write them; `file` is its name without `.csv`."""
     write = line_writer(columns, raw=False)
     response = HttpResponse(
         head_line(columns) + "".join(write(row) for row in rows),

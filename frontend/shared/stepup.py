@@ -1,15 +1,15 @@
 """`stepped_up`: a view that asks for password or second factor where that was not given lately.
 
 Use it on views of money and secrets, inside or outside `page`. A form that was sent is kept in the
-session, sealed, and sent again once its owner has confirmed. An operation of the API names the
-methods that need confirming in `ApiView.step_up_methods`.
+session, sealed, and sent again once its owner has confirmed. An operation of the API says so by
+`operation(step_up=True)`.
 """
 
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from typing import Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
@@ -18,17 +18,16 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.shortcuts import resolve_url
 from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 
-from controlplane.core.api.stepup import (
-    CONFIRMED_S_MAX,
-    recently_begun,
-    recently_confirmed,
-    session_confirm,
-)
+from controlplane.core.api import stepup
+from controlplane.core.permissions import Action
 from controlplane.core.seal import BrokenSeal, sealed, unsealed
 from controlplane.kernel.clock import wall_s
 from controlplane.tenants.models import User
 from controlplane.tenants.sign_in.factors import has_factors
+from frontend.shared.access import Viewer, page
 
 NOT_DONE = "Nothing was changed yet. Confirm it's you, then submit the form again."
 KEPT = "Nothing was changed yet. Confirm it's you, and your action will continue automatically."
@@ -41,6 +40,8 @@ SECRET_FIELDS = frozenset({"password", "again", "before", "code", "passkey"})
 SAFE_METHODS = frozenset({"GET", "HEAD"})
 P = ParamSpec("P")
 View = Callable[Concatenate[HttpRequest, P], HttpResponse]
+Shown = Callable[Concatenate[HttpRequest, Viewer, P], HttpResponse]
+Seen = TypeVar("Seen", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -66,12 +67,22 @@ class KeptForm:
 def stepped_up(view: View[P]) -> View[P]:
     """The view for a session confirmed lately; for others the page that confirms it."""
 
-    return _door(view, lambda request: recently_confirmed(request.session), keeps=True)
+    return _door(view, lambda request: stepup.recently_confirmed(request.session), keeps=True)
+
+
+def unseen(view: Seen) -> Seen:
+    """For secrets, asked or told: no cache keeps an answer, no report of an error has any value."""
+    return never_cache(sensitive_post_parameters()(sensitive_variables()(view)))
+
+
+def secret_page(action: Action | None, *methods: str) -> Callable[[Shown[P]], Callable[..., Any]]:
+    """`page` for a session confirmed lately, which shows a secret in its one answer."""
+    return lambda view: unseen(page(action, *methods)(stepped_up(view)))
 
 
 def confirm_note(request: HttpRequest, at_s: float | None = None) -> None:
     """Note that the session's owner has confirmed, and drop a form that has waited too long."""
-    session_confirm(request.session, at_s)
+    stepup.session_confirm(request.session, at_s)
     _form_kept(request)
 
 
@@ -94,7 +105,7 @@ def _form_kept(request: HttpRequest) -> KeptForm | None:
         form = msgspec.json.decode(read, type=KeptForm)
     except (BrokenSeal, ValueError):
         form = None
-    if form is None or not 0 <= wall_s() - form.at_s <= CONFIRMED_S_MAX:
+    if form is None or not 0 <= wall_s() - form.at_s <= stepup.CONFIRMED_S_MAX:
         del request.session[FORM]
         return None
     return form
@@ -131,7 +142,7 @@ def stepped_up_or_first(view: View[P]) -> View[P]:
     """
 
     def opens(request: HttpRequest) -> bool:
-        return recently_confirmed(request.session) or _may_begin(request)
+        return stepup.recently_confirmed(request.session) or _may_begin(request)
 
     # What they send shows who somebody is, or is asked for by a script.
     return _door(view, opens, keeps=False)
@@ -141,7 +152,7 @@ def _may_begin(request: HttpRequest) -> bool:
     user = request.user
     return (
         isinstance(user, User)
-        and recently_begun(request.session)
+        and stepup.recently_begun(request.session)
         and not user.has_usable_password()
         and not has_factors(user=user)
     )

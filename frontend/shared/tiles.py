@@ -5,12 +5,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
-from controlplane.kernel.gauges import ACCEPTED, DRAFTED
 from controlplane.kernel.histogram import Histogram, merge_all
+from controlplane.kernel.measures import ACCEPTED, DRAFTED
 from controlplane.kernel.money import usd_short, usd_text
 from controlplane.telemetry.selectors import Point, UsageSum
 from frontend.shared import formats
-from frontend.shared.cells import Cell, count_cell, percentile_cells
+from frontend.shared.formats import Cell, count_cell, percentile_cells
+from frontend.shared.panels import TablePanel
 from frontend.shared.plots.queue import Depth
 from frontend.shared.stages import OVERHEAD, STAGE_NAMES, UNATTRIBUTED
 
@@ -66,6 +67,16 @@ class Sums:
     @property
     def prompt(self) -> int:
         return self.usage.uncached + self.usage.cached
+
+
+def tiles_panel(tiles: Iterable[Tile]) -> TablePanel:
+    """The tiles as a table, for their CSV."""
+    rows = [
+        [tile.label, cell.label, cell.text, cell.title]
+        for tile in tiles
+        for cell in (*tile.cells, tile.more)
+    ]
+    return TablePanel("tiles", "Key figures", ["Figure", "Part", "Value", "Exactly"], rows)
 
 
 def sums_of(points: Iterable[Point], seconds: float) -> Sums:

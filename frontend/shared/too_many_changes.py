@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
 
-from controlplane.core.audit.changes import MESSAGE, RETRY_AFTER_S, TooManyChanges
+from controlplane.core.audit.entries import MESSAGE, RETRY_AFTER_S, TooManyChanges
+from frontend.shared.access import notice
 
 
 class TooManyChangesPage:
@@ -21,6 +21,7 @@ class TooManyChangesPage:
         """The page for this one error; others are none of ours."""
         if not isinstance(error, TooManyChanges):
             return None
-        answer = render(request, "429.html", {"message": MESSAGE}, status=429)
+        text, home = f"{MESSAGE} Nothing was changed.", ("/", "Go to the overview")
+        answer = notice(request, "Too many changes", text, status=429, link=home)
         answer["Retry-After"] = str(RETRY_AFTER_S)
         return answer

@@ -4,7 +4,7 @@ import msgspec
 from django import forms
 from django.core.exceptions import ValidationError
 
-from controlplane.core.errors.conflict import Conflict
+from controlplane.core.errors.body import Conflict
 from controlplane.core.versions.models import NOTE_CHARS_MAX
 from controlplane.kernel.rules import PERMILLE
 

@@ -10,19 +10,8 @@ from django.core.exceptions import ValidationError
 
 from controlplane.kernel.ids import public_id, uuid_asked
 from controlplane.kernel.measures import PROMPT_BUCKETS
+from controlplane.kernel.objectives import counting
 from controlplane.kernel.objectives.burn import DAY_MIN, MILLION, RULES, SEVERITIES
-from controlplane.kernel.objectives.counting import (
-    ALL_BUCKETS,
-    AVAILABILITY,
-    BILLING,
-    CACHE_HIT,
-    INDICATORS,
-    INTER_TOKEN,
-    OVERHEAD,
-    STAGE,
-    TOTAL,
-    TTFT,
-)
 from controlplane.slos.checks import ObjectiveDraft
 from controlplane.slos.models import Alert, Objective
 from controlplane.slos.runbooks import runbook_slugs
@@ -38,15 +27,15 @@ HUNDRED = 100.0
 SHOWN_LEAST = 0.001
 HOUR_S, DAY_S = 3_600, 86_400
 INDICATOR_WORDS = {
-    AVAILABILITY: "Availability",
-    TTFT: "Time to first token",
-    INTER_TOKEN: "Time between tokens",
-    TOTAL: "Total time",
-    OVERHEAD: "Gateway overhead",
-    CACHE_HIT: "Cache hit rate",
-    BILLING: "Billing timeliness",
-    **{name: f"Stage {name[len(STAGE)+1]}, {LABELS[name.removeprefix(STAGE)]}"
-       for name in INDICATORS if name.startswith(STAGE)},
+    counting.AVAILABILITY: "Availability",
+    counting.TTFT: "Time to first token",
+    counting.INTER_TOKEN: "Time between tokens",
+    counting.TOTAL: "Total time",
+    counting.OVERHEAD: "Gateway overhead",
+    counting.CACHE_HIT: "Cache hit rate",
+    counting.BILLING: "Billing timeliness",
+    **{name: f"Stage {name[len(counting.STAGE)+1]}, {LABELS[name.removeprefix(counting.STAGE)]}"
+       for name in counting.INDICATORS if name.startswith(counting.STAGE)},
 }  # fmt: skip
 STATE_WORDS = {
     "page": ("bad", "breaching"),
@@ -120,9 +109,9 @@ def left_words(left: float | None) -> str:
 
 def promise(objective: Objective) -> str:
     words = INDICATOR_WORDS[objective.indicator]
-    if objective.indicator == AVAILABILITY:
+    if objective.indicator == counting.AVAILABILITY:
         return words
-    if objective.indicator == CACHE_HIT:
+    if objective.indicator == counting.CACHE_HIT:
         return f"{words}, {objective.threshold / PPM_PER_PERCENT:g} % of the prompt or more"
     return f"{words}, {formats.duration(objective.threshold)} at most"
 
@@ -132,7 +121,7 @@ def scope(objective: Objective) -> str:
         f"model {objective.model}" if objective.model else "",
         f"route {objective.route}" if objective.route else "",
         f"project {public_id('proj', objective.project)[:13]}" if objective.project else "",
-        "" if objective.prompt_bucket == ALL_BUCKETS
+        "" if objective.prompt_bucket == counting.ALL_BUCKETS
         else f"prompts of {bucket_words()[objective.prompt_bucket + 1][1]}",
     ]  # fmt: skip
     return ", ".join(part for part in parts if part) or "all requests"
@@ -195,7 +184,7 @@ def bucket_words() -> list[tuple[str, str]]:
     lows = ["0", *(f"{bound + 1:,}" for bound in PROMPT_BUCKETS[:-1])]
     ranges = [f"{low} to {high} tokens" for low, high in zip(lows, bounds, strict=True)]
     last = f"over {bounds[-1]} tokens"
-    return [(str(ALL_BUCKETS), "any length")] + [
+    return [(str(counting.ALL_BUCKETS), "any length")] + [
         (str(place), words) for place, words in enumerate([*ranges, last])
     ]
 
@@ -206,6 +195,8 @@ def form_choices(viewer: Viewer, *, installation: bool) -> dict[str, object]:
         "buckets": bucket_words(),
         "rule_choices": [(rule.name, _rule_words(rule.name)) for rule in RULES],
         "sheds": SHED_WORDS,
+        "periods": [(30, "30 days"), (28, "28 days")],
+        "absent_after_min": 60,
         "runbooks": runbook_slugs(),
         "project_choices": []
         if installation
@@ -240,7 +231,7 @@ def draft_from(posted: Mapping[str, str], rules: list[str] | None) -> ObjectiveD
 
 def threshold_text(objective: Objective) -> str:
     """The threshold as the form takes it: milliseconds, or per cent of a prompt."""
-    scale = PPM_PER_PERCENT if objective.indicator == CACHE_HIT else formats.US_PER_MS
+    scale = PPM_PER_PERCENT if objective.indicator == counting.CACHE_HIT else formats.US_PER_MS
     return f"{objective.threshold / scale:g}" if objective.threshold else ""
 
 
@@ -260,9 +251,9 @@ def _rule_words(name: str) -> str:
 
 
 def _threshold(posted: Mapping[str, str], indicator: str) -> int:
-    if indicator == AVAILABILITY:
+    if indicator == counting.AVAILABILITY:
         return 0
-    scale = PPM_PER_PERCENT if indicator == CACHE_HIT else formats.US_PER_MS
+    scale = PPM_PER_PERCENT if indicator == counting.CACHE_HIT else formats.US_PER_MS
     return _scaled(posted, "threshold", scale)
 
 
@@ -293,4 +284,4 @@ def _project(text: str) -> uuid.UUID | None:
 
 def _bucket(text: str) -> int:
     known = {value: int(value) for value, _ in bucket_words()}
-    return known.get(text or str(ALL_BUCKETS), MILLION)
+    return known.get(text or str(counting.ALL_BUCKETS), MILLION)

@@ -7,8 +7,7 @@ from typing import Any
 
 from controlplane.kernel.ids import public_id
 from controlplane.slos.selectors import BurnDown
-from frontend.shared.plots.axes import Axis
-from frontend.shared.plots.figure import Figure, Line
+from frontend.shared.plots.figure import Axis, Figure, Line
 from frontend.slos.objectives import left_words
 
 HUNDRED = 100.0

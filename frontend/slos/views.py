@@ -7,17 +7,16 @@ from django.core.exceptions import ObjectDoesNotExist
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from controlplane.core.permissions import Action
 from controlplane.slos import selectors, services
-from controlplane.slos.access import changing
 from controlplane.slos.channels.delivery import signing_secret
 from controlplane.slos.checks import chosen_rules
 from controlplane.slos.models import EVERYONE
 from controlplane.slos.openslo.documents import openslo_export, openslo_import
 from controlplane.slos.runbooks import runbook_path
 from controlplane.slos.selectors import BurnDown
+from controlplane.slos.services import changing
 from controlplane.slos.standings import SHOWN_MIN
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.forms import says_wrong
@@ -36,24 +35,15 @@ from frontend.slos.objectives import (
 from frontend.slos.plots import burn_down_figure
 
 INSTALLATION = "installation"
+CHANNEL_KINDS = (("webhook", "webhook, signed"), ("slack", "Slack-compatible"), ("email", "e-mail"))
 HEAD = [
-    "Objective",
-    "Of",
-    "Promise",
-    "Target",
-    "Attained",
-    "Good",
-    "Counted",
-    "Budget left, %",
+    *("Objective", "Of", "Promise", "Target", "Attained", "Good", "Counted", "Budget left, %"),
     *(f"Burn rate {window_words(minutes)}" for minutes in SHOWN_MIN),
-    "Budget lasts, s",
-    "State",
-    "Owner",
+    *("Budget lasts, s", "State", "Owner"),
 ]
 
 
-@page(Action.SLO_VIEW)
-@require_GET
+@page(Action.SLO_VIEW, "GET")
 def slo_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Objectives of the organization and, for staff, of the installation."""
     groups = [
@@ -76,6 +66,7 @@ def slo_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         "windows": [window_words(minutes) for minutes in SHOWN_MIN],
         "alerts": _alerts(viewer),
         "channels": _channels(viewer),
+        "channel_kinds": CHANNEL_KINDS,
         "changes": changes,
         "may_act": viewer.may(Action.SLO_INSTALLATION),
         "now": timezone.now(),
@@ -84,8 +75,7 @@ def slo_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return show(request, viewer, "slos", "slos/list.html", context)
 
 
-@page(Action.SLO_VIEW)
-@require_GET
+@page(Action.SLO_VIEW, "GET")
 def slo_csv(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     body = []
     for organization in _seen(viewer):
@@ -114,8 +104,7 @@ def slo_csv(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return panel_csv([TablePanel("slos", "Objectives", HEAD, body)], "slos")
 
 
-@page(Action.SLO_VIEW)
-@require_GET
+@page(Action.SLO_VIEW, "GET")
 def slo_detail(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) -> HttpResponse:
     """One objective: its promise, where its budget went, its alerts."""
     organization, found = _find(viewer, objective_id)
@@ -146,20 +135,19 @@ def slo_detail(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) ->
         "may_act": organization == EVERYONE,
         "now": now,
         **form_choices(viewer, installation=organization == EVERYONE),
+        "absent_after_min": objective.absent_after_min,
     }  # fmt: skip
     return show(request, viewer, "slos", "slos/detail.html", context)
 
 
-@page(Action.SLO_VIEW)
-@require_GET
+@page(Action.SLO_VIEW, "GET")
 def slo_burn_csv(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) -> HttpResponse:
     _, found = _find(viewer, objective_id)
     figure = burn_down_figure(found, timezone.now())
     return panel_csv([figure], figure.name)
 
 
-@page(Action.SLO_VIEW)
-@require_POST
+@page(Action.SLO_VIEW, "POST")
 @says_wrong("slos")
 def slo_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     organization = _asked(request, viewer)
@@ -173,8 +161,7 @@ def slo_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return redirect("slo", made.id)
 
 
-@page(Action.SLO_VIEW)
-@require_POST
+@page(Action.SLO_VIEW, "POST")
 @says_wrong("slo", "objective_id")
 def slo_change(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) -> HttpResponse:
     organization, found = _find(viewer, objective_id)
@@ -195,9 +182,8 @@ def slo_change(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) ->
     return redirect("slo", objective_id)
 
 
-@page(Action.SLO_VIEW)
+@page(Action.SLO_VIEW, "POST")
 @stepped_up
-@require_POST
 @says_wrong("slos")
 def slo_channel_add(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Tell one more address; a webhook's secret is shown on the next page, and only there."""
@@ -219,8 +205,7 @@ def slo_channel_add(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return answer
 
 
-@page(Action.SLO_VIEW)
-@require_POST
+@page(Action.SLO_VIEW, "POST")
 def slo_channel_remove(request: HttpRequest, viewer: Viewer, channel_id: uuid.UUID) -> HttpResponse:
     organization = _asked(request, viewer)
     services.channel_remove(actor=viewer.user, organization=organization, channel_id=channel_id)
@@ -228,8 +213,7 @@ def slo_channel_remove(request: HttpRequest, viewer: Viewer, channel_id: uuid.UU
     return redirect("slos")
 
 
-@page(Action.SLO_VIEW)
-@require_http_methods(["GET", "POST"])
+@page(Action.SLO_VIEW, "GET", "POST")
 @says_wrong("slos")
 def slo_openslo(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     if request.method == "GET":

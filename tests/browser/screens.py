@@ -79,7 +79,7 @@ def _ask_until(ended: threading.Event, site: Site) -> None:
 
 def _paths(site: Site) -> dict[str, str]:
     """Name and address of every page: those of the navigation, and one of each kind behind it."""
-    entries = [entry.name for section in NAVIGATION for entry in section.entries]
+    entries = [entry.name for entries in NAVIGATION.values() for entry in entries]
     paths = {name: reverse(name) + ("?range=6h" if name in RANGED else "") for name in entries}
     alice, acme = site.cast.alice, site.cast.acme.id
     objectives = elsewhere(lambda: objective_standings(actor=alice, organization=acme))

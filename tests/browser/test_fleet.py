@@ -110,7 +110,7 @@ def test_a_pool_is_made_and_a_wrong_one_says_what_is_wrong(site: Site, watch: Wa
     page = watch.sign_in(site)
     page.goto("/fleet")
     for least, told in (
-        ("3", "nodes_max: 3 nodes are configured to be kept warm"),
+        ("3", "Nodes max: 3 nodes are configured to be kept warm"),
         ("1", "is made"),
     ):
         page.get_by_role("button", name="Add pool").click()

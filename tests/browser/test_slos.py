@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 from controlplane.core.audit.entries import OPERATOR
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import organization_scope
 from controlplane.slos import evaluate, upkeep
 from controlplane.slos.models import EVERYONE, Change, Objective
 from controlplane.slos.services import objective_create, stage_owner_set

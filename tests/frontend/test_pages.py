@@ -26,8 +26,8 @@ PASSWORD = "correct-horse-battery-staple"
 # The price and its model, with four around them: the scope of its organization.
 PRICE_QUERIES = 6
 PAGES = ("/", "/latency", "/cache", "/requests", "/keys", "/playground")
-SEEN = ["/", "/latency", "/cache", "/requests", "/slos", "/stages", "/insights"]
-BUILD = ["/keys", "/playground", "/templates", "/developers"]
+SEEN = ["/", "/latency", "/cache", "/requests", "/conversations", "/slos", "/stages", "/insights"]
+BUILD = ["/keys", "/playground", "/batches", "/templates", "/developers"]
 OPEN = ["/projects", "/limits"]
 RUN = ["/members", "/admin-keys"]
 MONEY = ["/spend", "/budgets", "/ledger", "/invoices", "/wallet", "/exports"]
@@ -172,7 +172,7 @@ def test_reloading_the_page_of_a_new_key_makes_no_other(cast: Cast) -> None:
     again = alice.post("/keys/create", form, follow=True)
     assert "sk_sluice_" in first.content.decode()
     assert form["form_id"] not in first.content.decode()
-    assert "This key was already created" in again.content.decode()
+    assert "This was already created" in again.content.decode()
     assert len(apikey_list(user=cast.alice)) == 1
     alice.post("/keys/create", _key_form(cast))
     assert len(apikey_list(user=cast.alice)) == 2

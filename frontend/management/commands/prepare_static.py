@@ -14,5 +14,4 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Make it where it is missing."""
         self.stdout.write(str(compress_plotly()))

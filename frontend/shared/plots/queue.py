@@ -4,19 +4,11 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
 
-from controlplane.kernel.gauges import (
-    OLDEST_WAIT_MS,
-    SAMPLE_S,
-    WAITING,
-    WAITING_BY_PRIORITY,
-    WAITING_IN_GATEWAY,
-    WAITING_ON_NODES,
-)
+from controlplane.kernel import measures
 from controlplane.telemetry.selectors import Point
 from frontend.shared import formats
-from frontend.shared.plots.axes import Axis
-from frontend.shared.plots.figure import Figure, Line
-from frontend.shared.ranges import TimeRange
+from frontend.shared.filters import TimeRange
+from frontend.shared.plots.figure import Axis, Figure, Line
 
 GATEWAY = "--stage-4"
 NODES = "--stage-5"
@@ -51,17 +43,21 @@ def depths(kept: Iterable[Point], within: TimeRange, now: datetime) -> dict[date
     """How many waited in each step that was sampled."""
     made = {}
     for point in kept:
-        most = point.everyone.get(WAITING)
+        most = point.everyone.get(measures.WAITING)
         if most is None:
             continue
         # The present step has not lasted its full length yet.
-        lasted_s = min(within.step_s, max(SAMPLE_S, (now - point.at).total_seconds()))
+        lasted_s = min(within.step_s, max(measures.SAMPLE_S, (now - point.at).total_seconds()))
         in_gateway, on_nodes, *priorities = (
-            point.everyone[name].total * SAMPLE_S / lasted_s
-            for name in (WAITING_IN_GATEWAY, WAITING_ON_NODES, *WAITING_BY_PRIORITY)
+            point.everyone[name].total * measures.SAMPLE_S / lasted_s
+            for name in (
+                measures.WAITING_IN_GATEWAY,
+                measures.WAITING_ON_NODES,
+                *measures.WAITING_BY_PRIORITY,
+            )
             if name in point.everyone
         )
-        oldest = point.everyone.get(OLDEST_WAIT_MS)
+        oldest = point.everyone.get(measures.OLDEST_WAIT_MS)
         made[point.at] = Depth(
             in_gateway,
             on_nodes,
@@ -73,7 +69,6 @@ def depths(kept: Iterable[Point], within: TimeRange, now: datetime) -> dict[date
 
 
 def queue_figures(depth: dict[datetime, Depth], times: list[datetime]) -> list[Figure]:
-    """Depth, its parts by priority, and the longest wait."""
     return [
         _depth_figure(depth, times),
         _priorities_figure(depth, times),

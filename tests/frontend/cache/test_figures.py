@@ -8,9 +8,8 @@ from datetime import UTC, datetime, timedelta
 from controlplane.kernel.price import Price
 from controlplane.kernel.spans import ABSENT, INDEX, SPANS, pack_spans
 from controlplane.telemetry.selectors import Point, UsageSum
-from controlplane.telemetry.selectors_sample import Sampled
-from frontend.cache.figures import BY_WORDS_STAFF, Cache, Read, by_choices, make_cache
-from frontend.cache.misses import count_misses
+from controlplane.telemetry.selectors_requests import Sampled
+from frontend.cache.figures import BY_WORDS_STAFF, Cache, Read, by_choices, count_misses, make_cache
 from frontend.shared.asked import asked_from
 
 NOW = datetime(2026, 11, 21, 9, 15, tzinfo=UTC)

@@ -17,7 +17,7 @@ from controlplane.telemetry.selectors import EVERYONE
 from controlplane.telemetry.tiers import DAY_S, HOUR_S, QUARTER_S
 from controlplane.tenants.keys import apikey_create
 from frontend.insights.days import days_asked
-from frontend.insights.waste_rows import key_rows
+from frontend.insights.views import key_rows
 from tests.support.money import rows
 from tests.support.people import Cast, make_cast, signed_in
 from tests.support.records import make_record

@@ -10,8 +10,7 @@ import pytest
 from controlplane.composed.keys.services import KeyOrder, key_make
 from controlplane.quotas.selectors import rate_limit_map
 from controlplane.quotas.services import LimitSet, rate_limit_set
-from controlplane.tenants.key_terms import KeyTerms
-from controlplane.tenants.keys import apikey_create, apikey_revoke
+from controlplane.tenants.keys import KeyTerms, apikey_create, apikey_revoke
 from controlplane.tenants.selectors import apikey_list
 from tests.browser.history import write_history
 from tests.support.people import Cast, make_cast, signed_in
@@ -139,3 +138,22 @@ def test_limits_are_seen_by_all_and_set_by_who_may() -> None:
         assert f"{field}:" in told
     foreign = {**wanted, "subject": str(cast.other_project.id)}
     assert alice.post("/limits/set", foreign).status_code == 404
+
+
+def test_limits_of_each_end_user_and_of_a_model_are_set_beside_the_others() -> None:
+    cast = make_cast()
+    make_models("m-1")
+    alice = signed_in(cast.alice)
+    wanted = {"scope": "project", "subject": str(cast.project.id), "requests_per_day": "7"}
+    for part in ({}, {"per_user": "1"}, {"model": "m-1"}):
+        told = alice.post("/limits/set", {**wanted, **part}, follow=True).content.decode()
+        assert "The limits are saved" in told
+    for name in (
+        cast.project.name,
+        f"{cast.project.name}, each end user",
+        f"{cast.project.name}, m-1",
+    ):
+        assert f'title="{name}"' in told
+    for wrong in ({"model": "m-2"}, {"model": "m-1", "per_user": "1"}):
+        told = alice.post("/limits/set", {**wanted, **wrong}, follow=True).content.decode()
+        assert "model: Must be the name of a model" in told

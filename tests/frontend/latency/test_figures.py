@@ -19,13 +19,11 @@ from frontend.latency.figures import (
     make_latency,
     wanted_measures,
 )
-from frontend.latency.heat_links import cell_links
-from frontend.latency.heat_plot import HeatMap
+from frontend.latency.heat_plot import HeatMap, cell_links
 from frontend.shared.asked import asked_from
-from frontend.shared.filters import filters_from
-from frontend.shared.plots.axes import Axis
+from frontend.shared.filters import filters_from, range_from
+from frontend.shared.plots.figure import Axis
 from frontend.shared.plots.tables import panel_table
-from frontend.shared.ranges import range_from
 from frontend.shared.stages import STAGE_NAMES
 
 NOW = datetime(2026, 11, 21, 9, 15, tzinfo=UTC)

@@ -90,7 +90,7 @@ def test_a_month_is_closed_from_the_page_and_shows_its_hash(month: Month) -> Non
     client = signed_in(month.cast.alice)
     # The one that the page offers: the first that has lines.
     ended = "2025-09"
-    assert f"<option>{ended}</option>" in client.get("/ledger").content.decode()
+    assert f'<option value="{ended}">{ended}</option>' in client.get("/ledger").content.decode()
     for path in ("ledger/close", "budgets/save", "budgets/stop"):
         asked = unconfirmed(signed_in(month.cast.alice)).post(f"/{path}", {"period": ended})
         assert "confirm" in asked.headers["Location"]

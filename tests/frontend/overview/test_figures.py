@@ -5,16 +5,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from controlplane.bridge.record.series import QueueDepth
-from controlplane.kernel.gauges import GAUGES
 from controlplane.kernel.histogram import Histogram
+from controlplane.kernel.measures import GAUGES
 from controlplane.kernel.spans import STAGES
 from controlplane.telemetry.selectors import Point, UsageSum
-from frontend.overview.figures import Beside, Overview, make_overview
-from frontend.overview.stage_rows import Owner
+from frontend.overview.figures import Beside, Overview, Owner, make_overview
 from frontend.shared.asked import Asked
-from frontend.shared.cells import Cell, percent_from
-from frontend.shared.filters import Segment
-from frontend.shared.ranges import TimeRange
+from frontend.shared.filters import Segment, TimeRange
+from frontend.shared.formats import Cell, percent_from
 from frontend.shared.tiles import NOBODY, Waits
 
 START = datetime(2026, 11, 21, 9, tzinfo=UTC)

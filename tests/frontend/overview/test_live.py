@@ -18,8 +18,7 @@ from django.conf import settings
 from django.db import connections
 from django.test import Client
 
-from controlplane.core.permissions import Role
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import Role, organization_scope
 from controlplane.tenants.keys import apikey_create
 from controlplane.tenants.models import Membership, User
 from controlplane.tenants.people.services import membership_set

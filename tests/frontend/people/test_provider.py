@@ -17,9 +17,8 @@ from controlplane.core.api.stepup import recently_confirmed
 from controlplane.core.permissions import Role
 from controlplane.tenants.access import role_of
 from controlplane.tenants.models import OutsideIdentity, User
-from controlplane.tenants.people.invitations import invitation_create
 from controlplane.tenants.people.selectors import member_get
-from controlplane.tenants.people.services import membership_end, user_deactivate
+from controlplane.tenants.people.services import invitation_create, membership_end, user_deactivate
 from controlplane.tenants.sign_in.factors import app_add, app_secret, has_factors
 from tests.support.people import Cast, make_cast
 from tests.support.provider import CLIENT_ID, CLIENT_SECRET, KEY_ID, Provider, provider_running

@@ -14,7 +14,7 @@ from django.db import transaction
 from django.test import Client
 
 from controlplane.billing.budgets.services import BudgetDraft, budget_plan
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import organization_scope
 from controlplane.kernel.ids import public_id
 from controlplane.kernel.limits import ReachedLimit
 from controlplane.kernel.receipt import Receipt

@@ -3,8 +3,8 @@
 from datetime import UTC, datetime, timedelta
 
 from controlplane.telemetry.selectors_requests import Volume
-from frontend.requests.volume import volume_bars
-from frontend.shared.ranges import TimeRange
+from frontend.requests.shares import volume_bars
+from frontend.shared.filters import TimeRange
 
 START = datetime(2026, 11, 21, 9, tzinfo=UTC)
 HOUR = TimeRange(START, START + timedelta(hours=1), "")

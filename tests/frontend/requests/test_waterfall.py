@@ -2,9 +2,9 @@
 
 import pytest
 
-from controlplane.kernel.receipt import NetworkLine
+from controlplane.kernel.receipt import NetworkLine, Receipt
 from controlplane.kernel.spans import ABSENT, INDEX, SPANS
-from frontend.requests.line import read_line
+from frontend.requests.views import read_line
 from frontend.requests.waterfall import WIDTH_LEAST, Waterfall, make_waterfall
 
 TOTAL_US = 1_000
@@ -74,3 +74,19 @@ def test_a_line_says_whose_it_is_and_what_nobody_told_is_not_known() -> None:
     assert (proxied.rtt_us, proxied.whose) == (42, "the proxy")
     for unknown in (None, NetworkLine(0, "client")):
         assert read_line(unknown).rtt_us is None
+
+
+@pytest.mark.parametrize(("answer_us", "lasted_us"), [(700, 400), (0, 700)])
+def test_thoughts_are_a_phase_of_decoding(answer_us: int, lasted_us: int) -> None:
+    pairs = [(ABSENT, 0)] * len(SPANS)
+    pairs[INDEX["s5_infer.decode"]] = (250, 700)
+    receipt = Receipt(first_thought_us=300, first_answer_us=answer_us)
+    made = make_waterfall(pairs, TOTAL_US, 300, receipt=receipt)
+    names = [bar.name for bar in made.bars]
+    place = names.index("s5_infer.thinking")
+    bar = made.bars[place]
+    assert names[place - 1] == "s5_infer.decode" and len(names) == len(SPANS) + 1
+    assert (bar.short, bar.stage, bar.is_stage) == ("thinking", 5, False)
+    assert (bar.start_us, bar.duration_us, bar.left) == (300, lasted_us, 30.0)
+    assert made.layers_run == 1
+    assert make_waterfall(pairs, TOTAL_US, 300).layers_run == 1

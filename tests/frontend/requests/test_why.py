@@ -20,9 +20,9 @@ from controlplane.gateway.s4_route.queue.request import NoRoomReason
 from controlplane.kernel.receipt import NodeAttempt, PassedStep, Queued, Receipt, read_receipt
 from controlplane.telemetry.models import RequestRecord
 from controlplane.tenants.keys import apikey_create
-from frontend.requests.refusal_words import LACKS, REFUSALS
 from frontend.requests.refused import Door, Refused, limit_sentences, limit_short
 from frontend.requests.why import Evidence, reasons
+from frontend.shared.wordings import WORDINGS
 from tests.browser.history import write_history
 from tests.support.people import make_cast, signed_in
 
@@ -34,7 +34,7 @@ CODES = re.compile(r"^\| `(\w+)` \| \d{3} \| (?!control plane:)", re.MULTILINE)
 def test_every_error_code_has_its_sentence() -> None:
     documented = set(CODES.findall((ROOT / "docs" / "errors.md").read_text())) - {"null"}
     # What is recorded where an error has no code.
-    assert set(REFUSALS) == documented | {"bad_request"}
+    assert set(WORDINGS.refusals) == documented | {"bad_request"}
 
 
 def _record(**said: Any) -> RequestRecord:
@@ -167,7 +167,7 @@ def test_a_limit_that_refused_is_told_with_its_figure_and_when_there_is_room(
 
 
 def test_what_the_fleet_lacked_is_told_where_the_record_says_it() -> None:
-    assert set(LACKS) == set(get_args(NoRoomReason))
+    assert set(WORDINGS.lacks) == set(get_args(NoRoomReason))
     record = _record(status=503, error_code="server_is_overloaded", output_tokens=0, cost_nano=0)
     assert "and the queue were full." in _told(record, receipt=Receipt(lack="full"))["Refused"]
     for receipt in (Receipt(), Receipt(lack="sleep")):

@@ -8,13 +8,13 @@ import pytest
 from controlplane.kernel.ids import public_id
 from frontend.shared.filters import (
     Filters,
+    TimeRange,
     choices,
     filters_from,
     place_from,
     request_filter,
     segment_from,
 )
-from frontend.shared.ranges import TimeRange
 
 START = datetime(2026, 11, 21, 9, tzinfo=UTC)
 HOUR = TimeRange(START, START + timedelta(hours=1), "")

@@ -6,9 +6,10 @@ import re
 from pathlib import Path
 
 from controlplane.gateway.after.misses import explain
-from controlplane.gateway.after.misses.compare import VOLATILE
+from controlplane.gateway.after.misses.explain import VOLATILE
 from controlplane.kernel.receipt import Miss, PromptChange
-from frontend.shared.miss import CAUSES, ELSEWHERE, read_miss
+from frontend.requests.why import ELSEWHERE, read_miss
+from frontend.shared.wordings import WORDINGS
 
 WHOLE = Miss(
     cause="timestamp",
@@ -60,4 +61,4 @@ def test_every_cause_has_words() -> None:
     named = set(re.findall(r'cause(?:=|, had = )"(\w+)"|cause = "(\w+)"', source))
     causes = {name for pair in named for name in pair if name} | {"text"}
     causes |= {kind for kind, _ in VOLATILE} | {"below_block_size", "no_cache"}
-    assert causes == set(CAUSES)
+    assert causes == set(WORDINGS.causes)

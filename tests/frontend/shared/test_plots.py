@@ -6,11 +6,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.http import Http404
 
-from frontend.latency.group_plot import GroupFigure
+from frontend.latency.figures import GroupFigure
 from frontend.shared.panels import TablePanel, panel_csv
-from frontend.shared.plots.axes import Axis, value_axis
-from frontend.shared.plots.config import plot_config
-from frontend.shared.plots.figure import Figure, Line
+from frontend.shared.plots.figure import Axis, Figure, Line, plot_config, value_axis
 from frontend.shared.plots.tables import ROWS_MAX, panel_table
 
 START = datetime(2026, 11, 21, tzinfo=UTC)

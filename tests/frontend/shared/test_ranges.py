@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from frontend.shared.ranges import DEFAULT, POINTS_MAX, RELATIVE, range_from
+from frontend.shared.filters import DEFAULT, POINTS_MAX, RELATIVE, range_from
 
 NOW = datetime(2026, 11, 21, 9, 30, 20, tzinfo=UTC)
 

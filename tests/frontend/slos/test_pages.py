@@ -11,7 +11,7 @@ import pytest
 from django.test import Client
 
 from controlplane.core.audit.entries import OPERATOR
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import organization_scope
 from controlplane.slos import evaluate, services
 from controlplane.slos.channels.delivery import signing_secret
 from controlplane.slos.models import EVERYONE, Channel, Objective

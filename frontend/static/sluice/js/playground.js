@@ -9,6 +9,7 @@ const COST_WAIT_MS = 300;
 const ZERO_ID = "0".repeat(32);
 let token = null;
 let running = null;
+const kept = form?.dataset.kept ? JSON.parse(form.dataset.kept) : { messages: [] };
 
 function three(value) {
   return Number(value.toPrecision(3)).toLocaleString("en", { maximumSignificantDigits: 3 });
@@ -44,9 +45,35 @@ function fail(message) {
 }
 
 function body() {
-  const messages = [{ role: "user", content: form.user.value }];
+  const messages = [...kept.messages];
+  if (form.user.value.trim()) messages.push({ role: "user", content: form.user.value });
   if (form.system.value.trim()) messages.unshift({ role: "system", content: form.system.value });
-  return { model: form.model.value, messages, stream: true, stream_options: { include_usage: true } };
+  return { ...kept, model: form.model.value, messages, n: 1, stream: true, stream_options: { include_usage: true } };
+}
+
+// The last turn of a user can be changed; all before it is sent as it was.
+function writeKept() {
+  form.system.value = "";
+  form.user.value = "";
+  const last = kept.messages.at(-1);
+  if (last?.role === "user" && typeof last.content === "string") form.user.value = kept.messages.pop().content;
+  if ([...form.model.options].some((each) => each.value === kept.model)) form.model.value = kept.model;
+}
+
+async function beside(bearer, signal) {
+  const model = form.other.value;
+  byId("ask-beside").hidden = !model;
+  if (!model) return;
+  show("beside", "");
+  show("beside-title", model);
+  const began = performance.now();
+  const url = `${form.dataset.gateway}/v1/chat/completions`;
+  try {
+    for await (const event of chatStream(url, bearer, { ...body(), model }, signal)) byId("beside").append(event.text ?? "");
+    show("beside-title", `${model} · ${milliseconds(performance.now() - began)}`);
+  } catch (error) {
+    show("beside-title", `${model}: ${error.message}`);
+  }
 }
 
 async function showCost(id) {
@@ -88,8 +115,10 @@ async function send() {
   let firstAt = null;
   let lastAt = null;
   let ended = "Done";
+  let other = null;
   try {
     const bearer = await freshToken();
+    other = beside(bearer, running.signal);
     const began = performance.now();
     const stream = chatStream(`${form.dataset.gateway}/v1/chat/completions`, bearer, body(), running.signal);
     for await (const event of stream) {
@@ -107,6 +136,7 @@ async function send() {
     ended = error.name === "AbortError" ? "Stopped; only what arrived is billed" : "Failed";
     if (error.name !== "AbortError") fail(error.message);
   }
+  await other;
   show("ask-state", ended);
   byId("ask-send").disabled = false;
   byId("ask-stop").disabled = true;
@@ -115,7 +145,7 @@ async function send() {
 }
 
 function sendWritten() {
-  if (form.user.value.trim()) { send(); return; }
+  if (form.user.value.trim() || kept.messages.length) { send(); return; }
   fail("Write a message first.");
   form.user.focus();
 }
@@ -147,6 +177,7 @@ if (form) {
   byId("ask-user").addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
   });
+  if (form.dataset.kept) writeKept();
   const tabs = document.querySelector("[role='tablist']");
   tabs.addEventListener("click", (event) => { if (event.target.matches("[role='tab']")) chooseTab(event.target); });
   tabs.addEventListener("keydown", (event) => {
