@@ -244,3 +244,14 @@ async def test_the_web_role_starts_and_stops_without_a_gateway() -> None:
         "lifespan.startup.complete",
         "lifespan.shutdown.complete",
     ]
+
+
+@pytest.mark.parametrize("role", ["all", "gateway", "web"])
+async def test_programs_read_json_where_the_base_url_is_wrong(role: str) -> None:
+    entrance = build(role)
+    assert (await get(entrance, "/health"))[1]["status"] == "ok"
+    assert (await get(entrance, "/version"))[0] == 200
+    for path in ("/chat/completions", "/models", "/models/a", "/messages", "/responses"):
+        status, body = await get(entrance, path)
+        assert (status, body["error"]["code"]) == (404, "unknown_url")
+        assert "must end in /v1" in body["error"]["message"]

@@ -18,12 +18,10 @@ from controlplane.blueprint.document import (
     PriceSpec,
     PurchaseSpec,
 )
-from controlplane.catalog.changes import model_change
 from controlplane.catalog.models import Pool
 from controlplane.catalog.pools import PoolDraft, pool_set
-from controlplane.catalog.purchases import PurchaseDraft
 from controlplane.catalog.selectors import model_find
-from controlplane.catalog.services import ModelDraft, PriceDraft
+from controlplane.catalog.services import ModelDraft, PriceDraft, PurchaseDraft, model_change
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.quotas.services import LimitSet
 from tests.support.rules import make_models

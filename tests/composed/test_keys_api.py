@@ -15,13 +15,11 @@ from controlplane.billing.budgets.services import BudgetDraft, budget_plan
 from controlplane.composed.keys.services import KeyOrder, key_make, key_report, keys_missed_soon
 from controlplane.composed.limits.selectors import effective_limits
 from controlplane.core.audit.entries import OPERATOR
-from controlplane.core.permissions import Role
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import Role, organization_scope
 from controlplane.kernel.keys.format import parse_credential
 from controlplane.quotas.selectors import rate_limit_map
 from controlplane.quotas.services import LimitSet, rate_limit_set
-from controlplane.tenants.key_terms import KeyTerms
-from controlplane.tenants.keys import apikey_create, apikey_revoke, apikey_rotate
+from controlplane.tenants.keys import KeyTerms, apikey_create, apikey_revoke, apikey_rotate
 from controlplane.tenants.models import ApiKey
 from controlplane.tenants.people.services import membership_set
 from tests.browser.history import write_history

@@ -141,7 +141,7 @@ def test_embedders_are_apart(month: Month, program: Client) -> None:
         ({"start_time": "-1"}, "start_time"),
         ({"start_time": 0, "end_time": "9" * 30}, "end_time"),
         ({"start_time": 0, "bucket_width": "1m"}, "bucket_width"),
-        ({"start_time": 0, "group_by": "user_id"}, "group_by"),
+        ({"start_time": 0, "group_by": "batch"}, "group_by"),
         ({"start_time": 0, "limit": 0}, "limit"),
         ({"start_time": 0, "limit": 181}, "limit"),
         ({"start_time": 0, "page": "x"}, "page"),

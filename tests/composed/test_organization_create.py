@@ -6,8 +6,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from controlplane.core.permissions import Role
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import Role, organization_scope
 from controlplane.kernel.money import NANO_PER_USD
 from controlplane.tenants.access import role_of
 from controlplane.tenants.models import Organization

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from controlplane.embedded.runfile import Run, RunFile, entry, living, own_entry
+from controlplane.embedded.processes import Run, RunFile, entry, living, own_entry
 from tests.support.embedded import bystander
 
 

@@ -131,7 +131,9 @@ async def test_a_frozen_postgresql_connection_is_left_and_charges_nothing_twice(
     refused = load.refused("ledger_unavailable")
     assert refused
     assert all(answer.ended_s - answer.began_s < REFUSED_S_MAX for answer in refused)
-    assert all(answer.whole or answer in refused for answer in load.answers)
+    for answer in load.answers:
+        # Or its content came, and the charge did not become durable in the time that it may take.
+        assert answer.whole or answer.error["code"] == "ledger_unavailable", answer
     await all_charged(load.answers)
     await check_books(load.answers)
 

@@ -7,8 +7,8 @@ from django.core.management import CommandError, call_command
 
 from controlplane.catalog.pools import PoolDraft, pool_set
 from controlplane.core.audit.entries import OPERATOR
-from controlplane.fleet.enrolment import token_redeem
 from controlplane.fleet.models import ModelDigest, Node, NodeCredential
+from controlplane.fleet.services import token_redeem
 from controlplane.kernel.keys.format import ENROL_PREFIX, NODE_PREFIX, parse_credential
 
 pytestmark = pytest.mark.usefixtures("database")

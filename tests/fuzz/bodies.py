@@ -61,6 +61,24 @@ PLAIN: dict[str, Json] = {
     "messages": [{"role": "user", "content": "Good morning"}],
     "max_completion_tokens": 3,
 }
+TALK: list[Json] = [
+    {"role": "user", "content": [{"type": "text", "text": "Hello"}]},
+    {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}}]},
+    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "ok"}]},
+]
+MESSAGE: dict[str, Json] = {
+    "model": MODEL.name,
+    "max_tokens": 3,
+    "system": [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}],
+    "messages": TALK,
+    "tools": [{"name": "f", "input_schema": {"type": "object", "properties": {"a": {}}}}],
+    "tool_choice": {"type": "auto", "disable_parallel_tool_use": True},
+    "thinking": {"type": "enabled", "budget_tokens": 1024},
+    "stop_sequences": ["END"],
+    "temperature": 0.5,
+    "metadata": {"user_id": "u"},
+    "stream": True,
+}
 VALID: tuple[tuple[str, dict[str, Json]], ...] = (
     ("/v1/chat/completions", CHAT),
     ("/v1/chat/completions", PLAIN),
@@ -78,6 +96,35 @@ VALID: tuple[tuple[str, dict[str, Json]], ...] = (
     ),
     ("/v1/chat/completions", {**PLAIN, "logprobs": True, "top_logprobs": 2}),
     ("/v1/chat/completions", {**PLAIN, "prompt": {"id": "greeting", "variables": {"a": 1}}}),
+    (
+        "/v1/chat/completions",
+        {
+            **PLAIN,
+            "messages": [
+                {"role": "user", "content": [{"type": "text", "text": "a", "cache_control": {}}]},
+                {"role": "assistant", "content": None, "annotations": [], "tool_calls": []},
+                {"role": "user", "content": "Thanks", "name": None},
+            ],
+            "store": True,
+            "prompt_cache_key": "u-1",
+            "guided_json": TOOL["function"]["parameters"],  # type: ignore[index]
+            "tools": [],
+            "num_ctx": 4096,
+        },
+    ),
+    ("/v1/messages", MESSAGE),
+    (
+        "/v1/responses",
+        {
+            "model": MODEL.name,
+            "input": [{"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}],
+            "max_output_tokens": 3,
+            "stream": True,
+            "tools": [{"type": "function", "name": "f"}, {"type": "web_search"}],
+            "reasoning": {"effort": "low"},
+        },
+    ),
+    ("/v1/messages/count_tokens", MESSAGE),
     ("/v1/preflight", PLAIN),
     ("/v1/completions", {"model": MODEL.name, "prompt": "Once upon", "max_tokens": 3}),
     ("/v1/completions", {"model": MODEL.name, "prompt": [5, 6, 7], "n": 2, "stream": True}),
@@ -142,7 +189,9 @@ def _wrap(at: Json, place: Any, chance: random.Random) -> None:
 
 def _name_more(at: Json, place: Any, chance: random.Random) -> None:
     if isinstance(at, dict):
-        name = chance.choice(("", "extra", "__proto__", "n ", "Stream", "\0", "store", "tools"))
+        name = chance.choice(
+            ("", "extra", "__proto__", "n ", "Stream", "\0", "store", "tools", "guided_regex")
+        )
         at[name] = value(chance)
 
 

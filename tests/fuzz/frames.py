@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 from django.conf import settings
 
+from inference.contract.drain import Draining
 from inference.contract.frames import (
     PROTOCOL_VERSION,
     AssetPart,
     Credits,
-    Draining,
     FromNode,
     Hello,
     KvEvents,

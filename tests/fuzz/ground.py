@@ -19,6 +19,7 @@ import psutil
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
+from benchmarks.load import ENDS
 from controlplane.catalog.pools import PoolDraft, pool_set
 from controlplane.catalog.services import model_create, price_publish
 from controlplane.composed.demo import MODEL as DEMO_MODEL
@@ -212,7 +213,7 @@ def reply_problem(reply: Reply, *, head: bytes) -> str:
         return f"no Retry-After: {told}"
     stream = reply.headers.get("content-type", "").startswith("text/event-stream")
     if reply.status == 200 and stream:
-        return "" if reply.body.rstrip().endswith(b"[DONE]") else _error_problem(reply, told)
+        return "" if ENDS.search(reply.body) else _error_problem(reply, told)
     if reply.status >= 400 and reply.body:
         return _error_problem(reply, told)
     return ""

@@ -12,8 +12,8 @@ import pytest
 from controlplane.bridge.record import hygiene as port_module
 from controlplane.bridge.record.hygiene import PostgresHygiene
 from controlplane.gateway.ports import Inspected
-from controlplane.insights import services
-from controlplane.insights.services import hygiene_forget
+from controlplane.insights import hygiene
+from controlplane.insights.hygiene import hygiene_forget
 from controlplane.kernel.insights.hygiene import DEAD_JSON, KINDS, RETRY, WasteFinding
 from controlplane.tenants.keys import apikey_create
 from tests.support.money import dsn, rows
@@ -106,14 +106,14 @@ async def test_old_counts_are_forgotten(port: PostgresHygiene) -> None:
 async def test_no_backlog_is_too_long_for_one_run(
     port: PostgresHygiene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(services, "ROWS_DELETED_MAX", 2)
+    monkeypatch.setattr(hygiene, "ROWS_DELETED_MAX", 2)
     for number in range(7):
         port.count(seen(model=f"model-{number}"))
     assert await port.flush()
     forget, later = orm(hygiene_forget), datetime.now(UTC) + timedelta(days=91)
     with monkeypatch.context() as patch:
         # A run has a bound, and what is left is the next one's.
-        patch.setattr(services, "BITES_MAX", 2)
+        patch.setattr(hygiene, "BITES_MAX", 2)
         assert await forget(later) == 4
     assert await forget(later) == 3
     assert counted() == {}

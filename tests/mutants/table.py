@@ -105,14 +105,14 @@ MUTANTS = (
     Mutant(
         "a late charge is not counted",
         SETTLE_SQL,
-        "SET posted = b.posted + p_amount,",
+        "SET posted = b.posted + c.nano,",
         "SET posted = b.posted,",
         OF_LEDGER,
     ),
     Mutant(
         "one choice is held for",
         ADMIT,
-        "step.output_tokens * ask.sampling.n",
+        "step.output_tokens * ask.choices",
         "step.output_tokens",
         OF_ADMISSION,
     ),

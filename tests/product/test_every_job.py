@@ -10,19 +10,23 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
+from uuid import UUID
 
 import pytest
 from django.conf import settings
 
-from controlplane.billing.months import jobs
+from controlplane.billing.months import closes
 from controlplane.billing.months.periods import Period
 from controlplane.bridge.money.ledger import PostgresLedger
 from controlplane.celery import app
+from controlplane.contents.services import Keeping, contents_configure
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.embedded import stack
+from controlplane.kernel.ids import new_request_id
 from controlplane.routing.services import RuleVersions
 from controlplane.slos.models import EVERYONE
 from controlplane.slos.services import channel_add, objective_create
+from tests.support.batches import make_batch
 from tests.support.exports import asked_for, month_spec
 from tests.support.money import ALICE_KEY, ORG_A, PROJECT_A, dsn, make_hold, rows
 from tests.support.month import PERIOD, seed_month
@@ -31,6 +35,7 @@ from tests.support.people import Cast, make_cast
 from tests.support.product import Child, fresh_data
 from tests.support.records import make_record
 from tests.support.rules import generates, make_models, publish
+from tests.support.said import keep_row
 from tests.support.servers import Servers
 from tests.support.traffic import routed, store
 from tests.support.waiting import until, wait_for
@@ -101,17 +106,40 @@ def a_budget_that_turns(scene: Scene) -> None:
     )
 
 
+def an_hour_lately(scene: Scene) -> None:
+    """The one before the month that is closed below."""
+    rows(
+        "UPDATE ledger_hours SET hour = date_trunc('hour', now()) - interval '3 hours' WHERE ctid ="
+        " (SELECT ctid FROM ledger_hours WHERE organization = %s ORDER BY hour LIMIT 1)",
+        scene.cast.acme.id,
+    )
+
+
+def a_file_whose_time_is_over(scene: Scene) -> None:
+    make_batch(scene.cast.acme.id, scene.cast.project.id)
+    rows("UPDATE batch_files SET expires_at = 1")
+
+
+def what_is_kept_no_more(scene: Scene) -> None:
+    keeping = Keeping(1, ["owner"])
+    project = contents_configure(
+        actor=scene.cast.alice, project=scene.cast.project, keeping=keeping
+    )
+    keep_row(project, UUID(bytes=new_request_id()))
+    rows("UPDATE projects SET keeps_days = 0, content_key = NULL")
+
+
 def a_month_to_close(scene: Scene) -> None:
-    least, jobs.CLOSE_AT_ONCE_REQUESTS = jobs.CLOSE_AT_ONCE_REQUESTS, 0
+    least, closes.CLOSE_AT_ONCE_REQUESTS = closes.CLOSE_AT_ONCE_REQUESTS, 0
     try:
-        jobs.period_close_ask(
+        closes.period_close_ask(
             actor=scene.cast.alice,
             organization=scene.cast.acme.id,
             period=Period(PERIOD),
             enqueue=lambda organization, job: None,
         )
     finally:
-        jobs.CLOSE_AT_ONCE_REQUESTS = least
+        closes.CLOSE_AT_ONCE_REQUESTS = least
 
 
 def a_canary_that_fails(scene: Scene) -> None:
@@ -171,10 +199,6 @@ CLAIM = (
     " VALUES (sha256('a'), gen_random_uuid(), sha256('b'), gen_random_uuid(),"
     " now() - interval '2 days')"
 )
-HOUR_LATELY = (
-    "UPDATE ledger_hours SET hour = date_trunc('hour', now()) - interval '3 hours'"
-    " WHERE ctid = (SELECT min(ctid) FROM ledger_hours)"
-)
 HOURS = (
     "INSERT INTO node_hours VALUES (date_trunc('day', now()) - interval '30 hours',"
     " gen_random_uuid(), 'default', 2500000, 2, 3600000, 0)"
@@ -188,7 +212,7 @@ WORKS = (
     Work("billing.seal_ledger", NOTHING, "SELECT sum(rows) > 100 FROM ledger_seals"),
     Work(
         "billing.reconcile_lately",
-        sql(HOUR_LATELY),
+        an_hour_lately,
         there("reconciliations"),
     ),
     Work(
@@ -225,6 +249,12 @@ WORKS = (
         sql("UPDATE exports SET finished_at = now() - interval '32 days'"),
         there("exports WHERE state = 'gone'"),
     ),
+    Work(
+        "batches.batches_forget",
+        a_file_whose_time_is_over,
+        not_there("batch_files"),
+    ),
+    Work("contents.forget", what_is_kept_no_more, not_there("kept_contents")),
     Work("insights.hygiene_forget", old_hygiene, not_there("hygiene_hours")),
     Work(
         "routing.ruleset_canary_watch",

@@ -12,8 +12,7 @@ import pytest
 from controlplane.composed.demo import MODEL
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.kernel.keys.format import new_credential
-from controlplane.tenants.key_terms import KeyTerms
-from controlplane.tenants.keys import CreatedKey, apikey_create, apikey_revoke
+from controlplane.tenants.keys import CreatedKey, KeyTerms, apikey_create, apikey_revoke
 from controlplane.tenants.models import Project
 from tests.product.traffic import Answer, Load, ask, make_body, open_client
 from tests.support.money import rows
@@ -103,7 +102,7 @@ async def test_an_expired_key_is_refused(product: Product) -> None:
 
     await until(refused)
     answer = await ask_at(product.urls[0], made.secret)
-    assert answer.error["message"] == "This API key has expired."
+    assert answer.error["message"] == "Incorrect API key provided. This key has expired."
 
 
 async def test_a_wrong_secret_is_refused_without_saying_what_became_of_the_key(

@@ -23,7 +23,7 @@ import uvloop
 
 from inference.contract.blocks import chain_hashes
 from inference.contract.frames import Job, Sampling
-from inference.node.assets import Assets, ModelAssets, NoAssets
+from inference.node.assets import Assets, ModelAssets
 from inference.node.options import NodeOptions
 from inference.node.service import Node
 from tests.recorded.engine import BLOCK_SIZE, Pieces, ScriptedEngine
@@ -98,7 +98,7 @@ async def serve(spec: dict[str, Any]) -> None:
         engine = ScriptedEngine(
             folder, each["model"], each["mode"], pieces=pieces, note=journal.note
         )
-        assets: Assets = NoAssets() if each["mode"] == "text" else ModelAssets(folder)
+        assets: Assets = Assets() if each["mode"] == "text" else ModelAssets(folder)
         options = NodeOptions(
             gateways=(spec["url"],),
             name=each["name"],

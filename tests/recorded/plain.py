@@ -31,7 +31,7 @@ TEXTS = (
     (re.compile(rf'("(?:retry_after_ms|reset_ms)":){NUMBER}'), r"\1<time>"),
     (re.compile(rf'("(?:wait|prefill|active|busy|evict|overflow|cost)_ms":){NUMBER}'),
      r"\1<time>"),
-    (re.compile(rf'("rtt_us":){NUMBER}'), r"\1<time>"),
+    (re.compile(rf'("(?:rtt|first_thought|first_answer)_us":){NUMBER}'), r"\1<time>"),
     (re.compile(rf'("estimate_ms":){NUMBER}'), r"\1<time>"),
 )  # fmt: skip
 HEADERS: Mapping[str, Callable[[str], str]] = {

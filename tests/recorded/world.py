@@ -32,8 +32,7 @@ from controlplane.fleet.services import node_credential_create
 from controlplane.kernel.keys.format import new_credential
 from controlplane.kernel.rules import PRIORITY_HIGH, PRIORITY_LOW
 from controlplane.quotas.services import rate_limit_set
-from controlplane.tenants.key_terms import KeyTerms
-from controlplane.tenants.keys import apikey_create, apikey_revoke
+from controlplane.tenants.keys import KeyTerms, apikey_create, apikey_revoke
 from controlplane.tenants.models import Organization, Project
 from controlplane.tenants.services import project_create, project_update
 from tests.recorded.models import (

@@ -13,8 +13,7 @@ from controlplane.composed.demo import MODEL
 from controlplane.composed.keys.services import KeyOrder, key_make
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.quotas.services import LimitSet
-from controlplane.tenants.key_terms import KeyTerms
-from controlplane.tenants.keys import CreatedKey, apikey_rotate
+from controlplane.tenants.keys import CreatedKey, KeyTerms, apikey_rotate
 from controlplane.tenants.models import Project
 from tests.product.traffic import Answer, ask, make_body, open_client
 from tests.support.money import rows

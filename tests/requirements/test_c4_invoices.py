@@ -16,7 +16,7 @@ from controlplane.billing.payments.models import PaymentOrder
 from controlplane.billing.wallets.services import Gift, wallet_grant
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.models import uuid7
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import organization_scope
 from controlplane.kernel.ids import uuid_of
 from tests.product.traffic import Answer, ask, make_body, open_client
 from tests.support.money import budget_row, rows

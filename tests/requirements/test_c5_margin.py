@@ -11,7 +11,7 @@ import pytest
 from django.conf import settings
 from django.test import Client
 
-from controlplane.billing.ledger.costs import costs_book
+from controlplane.billing.ledger.journal import costs_book
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.fleet.services import node_credential_create
 from controlplane.kernel.money import usd_short, usd_text

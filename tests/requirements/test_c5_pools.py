@@ -13,8 +13,8 @@ from django.conf import settings
 from django.test import Client
 
 from controlplane.billing.ledger.services import seal_ledger
-from controlplane.catalog.changes import model_change
 from controlplane.catalog.pools import PoolDraft, pool_set
+from controlplane.catalog.services import model_change
 from controlplane.composed.demo import MODEL, POOL
 from controlplane.core.audit.entries import OPERATOR
 from tests.product.books import CHARGES

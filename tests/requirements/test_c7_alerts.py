@@ -12,13 +12,12 @@ import pytest
 from django.conf import settings
 
 from controlplane.core.audit.entries import OPERATOR
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import organization_scope
 from controlplane.kernel.objectives.counting import SHED_CODE
 from controlplane.kernel.rules import PRIORITY_LOW
 from controlplane.slos.models import EVERYONE
 from controlplane.slos.services import channel_add, objective_create
-from controlplane.tenants.key_terms import KeyTerms
-from controlplane.tenants.keys import apikey_create
+from controlplane.tenants.keys import KeyTerms, apikey_create
 from controlplane.tenants.models import Project
 from tests.product.traffic import Answer, ask, make_body, open_client
 from tests.support.money import rows

@@ -7,7 +7,7 @@ import pytest
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, ValidationError
 
 from controlplane.core.audit.entries import OPERATOR
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import organization_scope
 from controlplane.kernel.objectives.counting import INDICATORS
 from controlplane.kernel.spans import STAGES
 from controlplane.slos import selectors, services

@@ -34,13 +34,19 @@ TEXT = {"model": MODEL, "prompt": "abcd", "max_tokens": 3}
 ASKED: dict[str, list[dict[str, Any]]] = {
     "/v1/chat/completions": [CHAT, {**CHAT, "n": 2}],
     "/v1/completions": [TEXT],
+    "/v1/responses": [{"model": MODEL, "input": "abcd", "max_output_tokens": 3}],
     "/v1/preflight": [CHAT, {**CHAT, "messages": [{"role": "user", "content": "x" * 5_000}]}],
+    "/v1/messages": [CHAT],
+    "/v1/messages/count_tokens": [CHAT],
     "/v1/models": [{}],
     "/v1/models/{model}": [{}],
     "/v1/key": [{}],
+    "/v1/moderations": [{"input": ["a", "b"]}],
+    "/v1/tokenize": [{"model": MODEL, "prompt": "abcd", "return_token_strs": True}],
+    "/v1/detokenize": [{"model": MODEL, "tokens": [5, 6]}],
 }
-# Its answers are held against the description where an encoder serves.
-ELSEWHERE = {"/v1/embeddings"}
+# Their answers are held against the description where an encoder serves.
+ELSEWHERE = {"/v1/embeddings", "/v1/rerank", "/v1/score"}
 USE = """
 import api, v1
 error = {"message": "m", "type": "t", "param": None, "code": None}

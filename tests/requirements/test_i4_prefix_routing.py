@@ -59,8 +59,8 @@ def prompt_of(group: int, sibling: int) -> list[int]:
     return [*tokens[group:], *tokens[:group], 500 + group, 600 + sibling, 700]
 
 
-async def ask(bare: Serving, prompt: list[int]) -> httpx2.Response:
-    answer = await bare.complete(prompt=prompt, max_tokens=2)
+async def ask(bare: Serving, prompt: list[int], **fields: str) -> httpx2.Response:
+    answer = await bare.complete(prompt=prompt, max_tokens=2, **fields)
     assert answer.status_code == 200, answer.text
     return answer
 
@@ -97,6 +97,29 @@ async def test_cold_prefixes_spread(bare: Serving) -> None:
         answers = await asyncio.gather(*(ask(bare, prompt) for prompt in prompts))
         nodes = Counter(answer.headers["x-sluice-node"] for answer in answers)
         assert set(nodes) == {"ada", "bob"}
+
+
+async def test_a_cache_key_brings_different_prompts_together(bare: Serving) -> None:
+    async with two_nodes(bare):
+        homes: dict[str, set[str]] = {}
+        for group in range(4):
+            for key in "abcdef":
+                # Nothing of it is cached anywhere, except that of a group by another key.
+                prompt = [ord(key), *prompt_of(group, 0)[: 2 * BLOCK]]
+                answer = await ask(bare, prompt, prompt_cache_key=key)
+                assert cached(answer) == 0
+                homes.setdefault(key, set()).add(answer.headers["x-sluice-node"])
+        assert all(len(nodes) == 1 for nodes in homes.values())
+        assert set.union(*homes.values()) == {"ada", "bob"}
+        told = receipts(bare)[-1]
+        assert told.index == "exact"
+        assert "so the prompt_cache_key chose the node" in told.why
+        # Where a node has the prompt, that counts and not the key.
+        prompt = [ord("a"), *prompt_of(0, 0)[: 2 * BLOCK]]
+        for key in "abcdef":
+            answer = await ask(bare, prompt, prompt_cache_key=key)
+            assert {answer.headers["x-sluice-node"]} == homes["a"]
+            assert cached(answer) == 2 * BLOCK
 
 
 async def test_a_lost_cache_is_no_longer_counted_on(bare: Serving) -> None:

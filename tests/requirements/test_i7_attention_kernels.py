@@ -9,9 +9,8 @@ import pytest
 
 from inference.compact.attention.blockwise import decode_products, prefill_blockwise
 from inference.compact.attention.cache import KvCache
-from inference.compact.attention.kernels import best_of
-from inference.compact.attention.sdpa import decode_fused, prefill_fused
-from inference.compact.attention.trial import Trial
+from inference.compact.attention.fused import decode_fused, prefill_fused
+from inference.compact.attention.kernels import Trial, best_of
 from inference.compact.config.shape import read_shape
 from inference.compact.load.placement import Placement
 from tests.inference.compact.tiny import save_model

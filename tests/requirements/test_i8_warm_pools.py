@@ -13,7 +13,7 @@ from django.utils import timezone
 from controlplane.catalog.pools import PoolDraft, pool_set
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.fleet.models import NodeStart
-from controlplane.fleet.signals import Signal, signals
+from controlplane.fleet.overview import Signal, signals
 from tests.support.money import rows
 from tests.support.product import Plan, Product, running_product
 from tests.support.servers import Servers

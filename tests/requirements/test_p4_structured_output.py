@@ -67,6 +67,22 @@ async def test_an_answer_validates_against_its_schema(client: AsyncOpenAI) -> No
         jsonschema.validate(json.loads(choice.message.content), SCHEMA)
 
 
+async def test_an_answer_ends_where_its_schema_does_not_say_that_it_may_go_on(
+    client: AsyncOpenAI,
+) -> None:
+    schema = {name: value for name, value in SCHEMA.items() if name != "additionalProperties"}
+    wanted = {"type": "json_schema", "json_schema": {"name": "booking", "schema": schema}}
+    book = {"type": "function", "function": {"name": "book", "parameters": schema}}
+    told = await ask(client, n=4, response_format=wanted)
+    called = await ask(client, n=4, tools=[book], tool_choice="required", parallel_tool_calls=False)
+    texts = [choice.message.content for choice in told.choices]
+    texts += [choice.message.tool_calls[0].function.arguments for choice in called.choices]
+    for text in texts:
+        jsonschema.validate(json.loads(text), SCHEMA)
+    assert {each.finish_reason for each in told.choices} == {"stop"}
+    assert {each.finish_reason for each in called.choices} == {"tool_calls"}
+
+
 async def test_a_stream_validates_too(client: AsyncOpenAI) -> None:
     named = {"name": "booking", "schema": SCHEMA}
     text = ""

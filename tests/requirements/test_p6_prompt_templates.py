@@ -157,7 +157,6 @@ async def test_a_special_token_in_a_value_is_spelled_out(bare: Serving) -> None:
             "prompt.variables.context",
             None,
         ),
-        ({"id": "support", "more": 1}, 400, "prompt.more", "unknown_parameter"),
     ],
 )
 async def test_what_does_not_fit_is_refused_by_name_before_anything_is_held(

@@ -19,28 +19,33 @@ from tests.support.waiting import until
 
 # As in production, but for the floor: a test need not wait for seconds.
 ADAPTIVE = msgspec.structs.replace(QUICK, quiet=Bound(floor_s=0.2, cap_s=15.0), frozen_s=0.2)
+IMPATIENT = msgspec.structs.replace(QUICK, pong_timeout_s=2.0)
 
 
-@pytest.fixture
-async def adaptive(bare: Serving) -> AsyncIterator[Serving]:
-    """The same gateway with the floor of its bounds lowered."""
-    under_test = GatewayUnderTest(ADAPTIVE)
+@pytest.fixture(params=[ADAPTIVE], ids=["adaptive"])
+async def adaptive(bare: Serving, request: pytest.FixtureRequest) -> AsyncIterator[Serving]:
+    """The same gateway with the floor of its bounds lowered, or as the test names it."""
+    under_test = GatewayUnderTest(request.param)
     async with running_gateway(under_test) as client:
         yield Serving(under_test, client, bare.model)
 
 
-async def test_a_node_that_stops_answering_is_given_up_and_another_answers(bare: Serving) -> None:
-    async with hand_node(bare.under_test, bare.model, name="frozen") as frozen:
-        asked = asyncio.create_task(bare.chat())
+@pytest.mark.parametrize("adaptive", [IMPATIENT], ids=["impatient"], indirect=True)
+async def test_a_node_that_stops_answering_is_given_up_and_another_answers(
+    adaptive: Serving,
+) -> None:
+    under_test = adaptive.under_test
+    async with hand_node(under_test, adaptive.model, name="frozen") as frozen:
+        asked = asyncio.create_task(adaptive.chat())
         await frozen.job()
-        async with named_node(bare.under_test, bare.model, "good"):
+        async with named_node(under_test, adaptive.model, "good"):
             # From here on it answers nothing, not even a ping.
             frozen.frozen = True
             answer = await asked
             assert (answer.status_code, answer.headers["x-sluice-node"]) == (200, "good")
-            await until(lambda: set(bare.under_test.fleet.nodes()) == {"good"})
-            await bare.under_test.at_rest()
-    (record,) = bare.under_test.recorder.records
+            await until(lambda: set(under_test.fleet.nodes()) == {"good"})
+            await under_test.at_rest()
+    (record,) = under_test.recorder.records
     (attempt,) = msgspec.json.decode(record.receipt)["attempts"]
     assert attempt["node"] == "frozen" and attempt["reason"]
 

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from controlplane.gateway.s4_route.queue import waiting as waiting_requests
-from controlplane.gateway.s4_route.queue.release_rate import RETURNS_MIN
+from controlplane.gateway.s4_route.queue.model_queue import RETURNS_MIN
 from controlplane.gateway.snapshot import ProjectRecord
 from controlplane.kernel.ids import public_request
 from controlplane.kernel.rules import PRIORITY_HIGH, PRIORITY_LOW, RouteRule, Step, Target

@@ -22,7 +22,7 @@ from django.utils import timezone
 
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.jobs.heartbeat import BEAT, WORKER, is_alive, worker_name
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import organization_scope
 from controlplane.embedded import stack
 from controlplane.slos.models import EVERYONE, Alert, Delivery
 from controlplane.slos.services import channel_add, objective_create

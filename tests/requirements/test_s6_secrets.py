@@ -33,11 +33,11 @@ GIVEN = {
     "setup": {"postgres-owner", "postgres-app", "postgres-gateway"},
     "gateway": {
         "postgres-gateway", "redis", "key-pepper", "cache-salt", "playground-token",
-        "metrics-token",
+        "content-key", "metrics-token",
     },
     "web": {
         "postgres-app", "redis", "django", "key-pepper", "playground-token", "factor-key",
-        "webhook-key", "operator-token", "metrics-token",
+        "content-key", "webhook-key", "operator-token", "metrics-token",
     },
     "worker": {"postgres-app", "redis", "webhook-key"},
     "beat": {"redis"},

@@ -20,10 +20,8 @@ from controlplane.routing.canary import (
     judge,
 )
 from controlplane.routing.models import RuleSet
-from controlplane.routing.selectors import ruleset_on_trial
-from controlplane.routing.selectors_canary import canary_report
-from controlplane.routing.services import RuleVersions
-from controlplane.routing.services_canary import ruleset_canary_watch
+from controlplane.routing.selectors import canary_report, ruleset_on_trial
+from controlplane.routing.services import RuleVersions, ruleset_canary_watch
 from tests.support.money import rows
 from tests.support.people import Cast, make_cast
 from tests.support.rules import generates, make_models, publish
@@ -162,7 +160,7 @@ def test_requests_are_parted_by_their_lot_and_only_where_the_versions_differ(cas
 def test_tenants_beyond_the_bound_make_a_comparison_incomplete(
     cast: Cast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("tenants.selectors_staff", "routing.selectors_canary"):
+    for name in ("tenants.selectors", "routing.selectors"):
         monkeypatch.setattr(f"controlplane.{name}.ORGANIZATIONS_MAX", 1)
     start_canary()
     report = canary_report(actor=OPERATOR)

@@ -11,13 +11,11 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.kernel.price import Price, TokenCounts, charge_nano
 from controlplane.routing.dryrun import FirstPlace, Move
-from controlplane.routing.selectors import rule_problems, rules_of
-from controlplane.routing.selectors_dryrun import DryRun, ruleset_dry_run
+from controlplane.routing.selectors import DryRun, rule_problems, rules_of, ruleset_dry_run
 from controlplane.routing.services import RuleVersions
 from controlplane.routing.traffic import read_sample
 from controlplane.telemetry import selectors_traffic
-from controlplane.tenants.key_terms import KeyTerms
-from controlplane.tenants.keys import apikey_create
+from controlplane.tenants.keys import KeyTerms, apikey_create
 from tests.support.money import rows
 from tests.support.people import Cast, make_cast
 from tests.support.rules import generates, make_models, publish
@@ -144,7 +142,7 @@ def test_a_sample_is_the_newest_rows_in_pages(cast: Cast, monkeypatch: pytest.Mo
 def test_organizations_beyond_the_bound_are_not_passed_over_in_silence(
     cast: Cast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("tenants.selectors_staff", "routing.selectors_dryrun"):
+    for name in ("tenants.selectors", "routing.selectors"):
         monkeypatch.setattr(f"controlplane.{name}.ORGANIZATIONS_MAX", 1)
     other, secret = cast.other.id.hex, cast.other_project.id.hex
     store([asked(cast, "small"), asked(cast, "small", organization=other, project=secret)])

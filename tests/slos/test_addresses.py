@@ -10,11 +10,11 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from pytest import MonkeyPatch
 
+from controlplane.core.outbound import NotReached
 from controlplane.core.seal import BrokenSeal
 from controlplane.slos import selectors, services
 from controlplane.slos.channels import messages
-from controlplane.slos.channels.addresses import address_digest, address_kept, address_of
-from controlplane.slos.channels.delivery import NotDelivered
+from controlplane.slos.channels.delivery import address_digest, address_kept, address_of
 from controlplane.slos.models import EVERYONE, Delivery
 from controlplane.slos.shapes import channel_json
 from tests.support.money import rows
@@ -87,5 +87,5 @@ def test_under_another_key_a_message_says_what_to_do(cast: Cast, monkeypatch: Mo
         actor=cast.alice, organization=cast.acme.id, kind="slack", address=SLACK
     )
     monkeypatch.setattr(settings, "WEBHOOK_KEY", b"another key, as long as keys have to be")
-    with pytest.raises(NotDelivered, match="remove the channel and add it again"):
+    with pytest.raises(NotReached, match="remove the channel and add it again"):
         messages.address_to(Delivery(kind="slack", channel=made))

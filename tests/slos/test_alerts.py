@@ -16,8 +16,9 @@ from django.conf import settings
 from django.core import mail
 from pytest import MonkeyPatch
 
+from controlplane.core import outbound
 from controlplane.core.audit.entries import OPERATOR
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import organization_scope
 from controlplane.core.versions.models import State
 from controlplane.kernel.objectives.burn import Count
 from controlplane.routing.selectors import ruleset_in_force, ruleset_on_trial
@@ -267,8 +268,8 @@ def snapshot() -> dict[str, Any]:
 def test_receivers_that_hang_keep_nobody_else_waiting(
     database: str, hooks: Receiver, monkeypatch: MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(channels, "EXCHANGE_S_MAX", 4.0)
-    monkeypatch.setattr(messages, "DELIVERY_S_MAX", 4.0)
+    monkeypatch.setattr(outbound, "EXCHANGE_S_MAX", 4.0)
+    monkeypatch.setattr(messages, "OUTBOUND_S_MAX", 4.0)
     monkeypatch.setattr(messages, "RUN_S_MAX", 6.0)
     cast = make_cast()
     with socket.create_server(("127.0.0.1", 0), backlog=50) as silent:

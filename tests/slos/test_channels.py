@@ -11,8 +11,9 @@ import pytest
 from django.conf import settings
 from pytest import MonkeyPatch
 
-from controlplane.slos.channels import delivery as channels
-from controlplane.slos.channels.delivery import NotDelivered, post
+from controlplane.core import outbound
+from controlplane.core.outbound import NotReached
+from controlplane.slos.channels.delivery import post
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +25,7 @@ def test_an_address_that_cannot_be_written_down_is_not_delivered() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         for address in (f"http://{'a' * 64}.example/", f"http://127.0.0.1:{port}/\u00fc"):
-            with pytest.raises(NotDelivered):
+            with pytest.raises(NotReached):
                 post(address, b"{}", {})
 
 
@@ -41,31 +42,31 @@ def _drip(server: socket.socket) -> None:
 
 
 def test_a_server_that_drips_is_cut_off(monkeypatch: MonkeyPatch) -> None:
-    monkeypatch.setattr(channels, "EXCHANGE_S_MAX", 0.3)
+    monkeypatch.setattr(outbound, "EXCHANGE_S_MAX", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as server:
         threading.Thread(target=_drip, args=(server,), daemon=True).start()
         began = time.monotonic()
-        with pytest.raises(NotDelivered):
+        with pytest.raises(NotReached):
             post(f"http://127.0.0.1:{server.getsockname()[1]}/", b"{}", {})
         # All of it takes five seconds.
         assert time.monotonic() - began < 4.5
 
 
 def test_a_tls_handshake_that_drips_is_cut_off(monkeypatch: MonkeyPatch) -> None:
-    monkeypatch.setattr(channels, "EXCHANGE_S_MAX", 0.3)
+    monkeypatch.setattr(outbound, "EXCHANGE_S_MAX", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as server:
         threading.Thread(target=drip_a_record, args=(server,), daemon=True).start()
         began = time.monotonic()
-        with pytest.raises(NotDelivered):
+        with pytest.raises(NotReached):
             post(f"https://127.0.0.1:{server.getsockname()[1]}/", b"{}", {})
         assert time.monotonic() - began < 4.5
 
 
 def test_a_name_that_is_looked_up_for_ever_is_given_up(monkeypatch: MonkeyPatch) -> None:
     answered = threading.Event()
-    monkeypatch.setattr(channels, "LOOK_UP_S_MAX", 0.1)
+    monkeypatch.setattr(outbound, "LOOK_UP_S_MAX", 0.1)
     monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: answered.wait(30))
-    with pytest.raises(NotDelivered, match="cannot be resolved"):
+    with pytest.raises(NotReached, match="cannot be resolved"):
         post("https://slow.example/", b"{}", {})
     answered.set()
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 import pytest
 import yaml
 from django.core.exceptions import ValidationError
 
 from controlplane.core.audit.entries import OPERATOR
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import organization_scope
 from controlplane.slos.checks import ObjectiveDraft
 from controlplane.slos.models import EVERYONE, Objective
 from controlplane.slos.openslo.documents import Imported, openslo_export, openslo_import
@@ -45,7 +43,7 @@ def take(text: str) -> Imported:
 
 
 def promises() -> list[dict[str, object]]:
-    names = [one.name for one in fields(ObjectiveDraft)]
+    names = ObjectiveDraft.__struct_fields__
     with organization_scope([EVERYONE]):
         rows = Objective.objects.filter(ended_at=None).order_by("name")
         return [{name: getattr(row, name) for name in names} for row in rows]

@@ -6,15 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from controlplane.kernel.objectives.burn import PAGE, RULES, Count, firing
-from controlplane.slos.shed_terms import (
-    LEASE,
-    LEAST,
-    LEAST_MAX,
-    RELAPSE,
-    WELL,
-    ShedTerms,
-    next_terms,
-)
+from controlplane.slos.shedding import LEASE, LEAST, LEAST_MAX, RELAPSE, WELL, ShedTerms, next_terms
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 A_MINUTE = timedelta(minutes=1)

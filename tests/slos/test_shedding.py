@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from controlplane.core.audit.entries import OPERATOR
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import organization_scope
 from controlplane.slos import evaluate, selectors, services, shapes
 from controlplane.slos.models import EVERYONE, Alert, Objective, Shed
-from controlplane.slos.shed_terms import LEASE, LEAST, WELL
+from controlplane.slos.shedding import LEASE, LEAST, WELL
 from controlplane.slos.standings import floor
 from frontend.shared.formats import moment
 from frontend.slos.objectives import objective_row

@@ -8,7 +8,7 @@ import pytest
 
 NODES = "controlplane.gateway.nodes"
 READERS = (
-    "jobs", "link", "liveness", "resume", "measured.breaker", "measured.known", "measured.retries",
+    "jobs", "link", "liveness", "resume", "measured.breaker", "measured.retries",
 )  # fmt: skip
 
 

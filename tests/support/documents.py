@@ -12,7 +12,7 @@ from controlplane.billing.documents.services import document_keep, document_make
 from controlplane.billing.wallets.services import Gift, wallet_grant
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.models import uuid7
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import organization_scope
 from controlplane.tenants.sign_in.accounts import user_create
 
 Made = TypeVar("Made")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import ascii_lowercase
@@ -14,13 +14,12 @@ import httpx2
 import msgspec
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-from transformers import BertConfig, BertModel
+from transformers import BertConfig, BertForSequenceClassification, BertModel
 
 from controlplane.gateway.snapshot import ModelRecord
 from inference.contract.frames import REQUEST_ID_BYTES, Job, Output, Sampling
-from inference.embed.options import EmbedOptions
 from inference.engines.base import Engine
-from inference.engines.embed import EmbedEngine
+from inference.engines.embed import EmbedEngine, EmbedOptions
 from inference.node.assets import ModelAssets
 from inference.node.options import NodeOptions
 from inference.node.service import Node
@@ -57,14 +56,47 @@ def make_encoder(folder: Path, **changes: Any) -> Path:
     return path
 
 
+def make_cross_encoder(folder: Path, **changes: Any) -> Path:
+    """The same with a classifier of one label above it."""
+    path = folder / ENCODER
+    config = BertConfig(
+        vocab_size=len(PIECES), hidden_size=HIDDEN, num_hidden_layers=2, num_attention_heads=4,
+        intermediate_size=64, max_position_embeddings=CONTEXT, initializer_range=0.3,
+    )  # fmt: skip
+    config.num_labels = 1
+    torch.manual_seed(11)
+    BertForSequenceClassification(config).save_pretrained(path)
+    told = json.loads((path / "config.json").read_text()) | changes
+    (path / "config.json").write_text(json.dumps(told))
+    make_tokenizer().save(str(path / "tokenizer.json"))
+    (path / "tokenizer_config.json").write_text("{}")
+    return path
+
+
+def pair_scores(folder: Path, pairs: Sequence[tuple[str, str]]) -> list[float]:
+    """Scores as `transformers` computes them, each pair by itself."""
+    model = BertForSequenceClassification.from_pretrained(folder, attn_implementation="eager")
+    model.train(mode=False)
+    scores = []
+    with torch.inference_mode():
+        for pair in pairs:
+            read = make_tokenizer().encode(*pair)
+            ids, types = torch.tensor([read.ids]), torch.tensor([read.type_ids])
+            logit = model(input_ids=ids, token_type_ids=types).logits[0, 0]
+            scores.append(float(torch.sigmoid(logit)))
+    return scores
+
+
 def make_tokenizer() -> Tokenizer:
-    """One token a letter, between [CLS] and [SEP]."""
+    """One token a letter, between [CLS] and [SEP]; of two texts the second ends with one, too."""
     vocabulary = {piece: place for place, piece in enumerate(PIECES)}
     tokenizer = Tokenizer(models.WordPiece(vocab=vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
     )
     return tokenizer
 

@@ -14,7 +14,7 @@ from controlplane.billing.exports.models import Export
 from controlplane.billing.exports.services import DueExport, export_create
 from controlplane.billing.exports.spec import ExportSpec, spec_of
 from controlplane.billing.exports.writer import export_write, stream_lines
-from controlplane.core.scope import organization_scope
+from controlplane.core.permissions import organization_scope
 from tests.support.month import END, START
 from tests.support.people import Cast
 

@@ -13,6 +13,7 @@ import uvicorn
 
 from controlplane.bridge.fleet.handshakes import Handshakes
 from controlplane.bridge.fleet.socket import NodeConsumer
+from controlplane.bridge.http.links import fetch_from
 from controlplane.gateway.app_state import AppState
 from controlplane.gateway.http.app import GatewayApp
 from controlplane.gateway.nodes.limits import LinkLimits
@@ -24,11 +25,13 @@ from tests.support.memory_ledger import MemoryLedger
 from tests.support.ports import (
     KEY,
     MemoryClaims,
+    MemoryContents,
     MemoryHygiene,
     MemoryKeys,
     MemoryLimiter,
     MemoryRecorder,
     MemoryStandings,
+    NoBatches,
     WordSafety,
     make_snapshot,
 )
@@ -53,6 +56,8 @@ class GatewayUnderTest:
         self.recorder = MemoryRecorder()
         self.safety = WordSafety()
         self.waste = MemoryHygiene()
+        self.image_hosts: tuple[str, ...] = ()
+        self.contents = MemoryContents()
         self.fleet_port = MemoryPort()
         self.handshakes = Handshakes()
         self.fleet = Fleet(
@@ -68,9 +73,12 @@ class GatewayUnderTest:
             ledger=self.ledger,
             claims=self.claims,
             standings=self.standings,
+            batches=NoBatches(),
             recorder=self.recorder,
             safety=self.safety,
             waste=self.waste,
+            fetch=self._fetch,
+            contents=self.contents,
             fleet=self.fleet,
             region="local",
             node_header=True,
@@ -78,6 +86,9 @@ class GatewayUnderTest:
         self._gateway = GatewayApp(self.world)
         self._consumer = NodeConsumer.as_asgi(gateway=lambda: self)
         self.port = 0
+
+    def _fetch(self, url: str) -> bytes:
+        return fetch_from(self.image_hosts)(url)
 
     @property
     def url(self) -> str:

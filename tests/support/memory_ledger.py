@@ -22,6 +22,7 @@ class MemoryBudget:
     scope: str = "organization"
     posted: int = 0
     held: int = 0
+    model: str = ""
 
 
 @dataclass
@@ -58,6 +59,9 @@ class MemoryLedger:
             return
         if hold.amount_nano == 0:
             return
+        if hold.users is not None:
+            own, template = hold.users
+            self.budgets.setdefault(own, MemoryBudget(self._budget(template).lim, "user"))
         for name in hold.budgets:
             budget = self._budget(name)
             if self._room(budget) < hold.amount_nano:
@@ -87,7 +91,7 @@ class MemoryLedger:
             assert self.lenient or hold.amount_nano == settlement.held_nano
             self._book(settlement, hold.amount_nano)
         elif self._resolution(request) == "expire" and settlement.amount_nano > 0:
-            self._post(settlement.budgets, settlement.amount_nano)
+            self._post(settlement, settlement.amount_nano)
             self.lines[request].append((2, "late", settlement.amount_nano))
         elif request in self.lines:
             assert self.lenient, "settled twice"
@@ -160,7 +164,7 @@ class MemoryLedger:
         amount, lines = settlement.amount_nano, self.lines.setdefault(settlement.request, [])
         if held_nano:
             self._give_back(settlement.budgets, held_nano)
-            self._post(settlement.budgets, amount)
+            self._post(settlement, amount)
         if amount == 0:
             lines.append((1, "release", held_nano))
             return
@@ -172,6 +176,8 @@ class MemoryLedger:
         for name in budgets:
             self._budget(name).held -= nano
 
-    def _post(self, budgets: tuple[str, ...], nano: int) -> None:
-        for name in budgets:
-            self._budget(name).posted += nano
+    def _post(self, settlement: Settlement, nano: int) -> None:
+        """A model's budget is charged for that model alone."""
+        for name in settlement.budgets:
+            if self._budget(name).model in ("", settlement.model):
+                self._budget(name).posted += nano

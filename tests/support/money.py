@@ -100,6 +100,15 @@ def add_budget(budget: uuid.UUID, lim: int, *, scope: str, organization: uuid.UU
     )
 
 
+def add_part(budget: uuid.UUID, lim: int, *, scope: str, model: str = "") -> None:
+    """A budget of a model of project A, or what each of its end users gets, in all."""
+    part = "INSERT INTO budget_parts (budget, organization, project, model) VALUES (%s, %s, %s, %s)"
+    rows(part, budget, ORG_A, PROJECT_A, model or None)
+    add_budget(budget, lim, scope=scope)
+    terms = "INSERT INTO budget_terms (budget, organization, allowance) VALUES (%s, %s, %s)"
+    rows(terms, budget, ORG_A, lim)
+
+
 def budget_row(budget: uuid.UUID) -> tuple[int, int, int]:
     """(posted, held, over) of a budget."""
     found: tuple[int, int, int] = rows(

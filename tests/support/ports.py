@@ -16,9 +16,11 @@ from controlplane.gateway.ports import (
     ReplayedAnswer,
     Room,
 )
+from controlplane.gateway.ports_contents import ContentsAway
 from controlplane.gateway.refusal import bad_key
 from controlplane.gateway.snapshot import EMPTY, KeyRecord, ModelRecord, ProjectRecord, Snapshot
 from controlplane.kernel.clock import wall_s
+from controlplane.kernel.contents.kept import KeptContent
 from controlplane.kernel.price import Price
 
 KEY = "sk_test"
@@ -95,9 +97,22 @@ class MemoryKeys:
             raise bad_key("This API key has expired.")
         return record
 
+    def recheck(self, key_id: str) -> KeyRecord | None:
+        """The same of a key's public id."""
+        found = [text for text, record in self.keys.items() if record.key_id == key_id]
+        return self.check(found[0]) if found else None
+
     def snapshot(self) -> Snapshot:
         """The configuration in force."""
         return self.current
+
+
+class NoBatches:
+    """A project without files and batches."""
+
+    async def ask(self, question: str, **facts: object) -> bytes:
+        """No list has anything, and there is no file."""
+        return b"[]" if question in ("files", "list") else b"null"
 
 
 @dataclass
@@ -237,6 +252,43 @@ class MemoryHygiene:
     def count(self, inspected: Inspected) -> None:
         """Keep it."""
         self.seen.append(inspected)
+
+
+@dataclass
+class MemoryContents:
+    """What was said, by project and request; only of those `projects`, where there are any."""
+
+    kept: dict[tuple[str, bytes], KeptContent] = field(default_factory=dict)
+    projects: frozenset[str] | None = None
+    away: bool = False
+
+    def keep(self, content: KeptContent) -> None:
+        """Keep, unless there is some."""
+        if not self.away and self._keeps(content.project):
+            self.kept.setdefault((content.project, content.request), content)
+
+    async def keep_now(self, content: KeptContent) -> None:
+        """Keep in place of what there is."""
+        self._check()
+        if self._keeps(content.project):
+            self.kept[content.project, content.request] = content
+
+    async def read(self, project: str, request: bytes) -> KeptContent | None:
+        """What is kept."""
+        self._check()
+        return self.kept.get((project, request))
+
+    async def delete(self, project: str, request: bytes) -> bool:
+        """Forget."""
+        self._check()
+        return self.kept.pop((project, request), None) is not None
+
+    def _keeps(self, project: str) -> bool:
+        return self.projects is None or project in self.projects
+
+    def _check(self) -> None:
+        if self.away:
+            raise ContentsAway
 
 
 @dataclass

@@ -9,9 +9,8 @@ import sys
 import uuid
 from math import inf
 
-from controlplane.bridge.limits.counting import Gateways
 from controlplane.bridge.limits.limiter import RedisLimiter
-from controlplane.bridge.limits.rate_share import Division
+from controlplane.bridge.limits.rate_share import Division, Gateways
 from controlplane.gateway.snapshot import EMPTY, KeyRecord, Limits
 
 AT_ONCE = 50

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from inference.engines.remote.engine import RemoteEngine
-from inference.engines.remote.options import RemoteOptions
-from inference.node.assets import NoAssets
+from inference.engines.remote.server import RemoteOptions
+from inference.node.assets import Assets
 from inference.node.options import NodeOptions
 from inference.node.service import Node
 from tests.support.fleet import MODEL
@@ -29,7 +29,7 @@ async def remote_node(
         credential=let_in(under_test, name),
         probe_interval_s=0.0,
     )
-    node = Node(engine, NoAssets(), settings)
+    node = Node(engine, Assets(), settings)
     try:
         await node.start()
         await until(lambda: name in under_test.fleet.nodes())

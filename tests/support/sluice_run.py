@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +33,14 @@ class Started:
         """The supervisor and everything it started."""
         head = psutil.Process(self.process.pid)
         return [head, *head.children(recursive=True)]
+
+    def commands(self) -> list[str]:
+        """Command lines of the family, without those that end meanwhile."""
+        lines = []
+        for process in self.family():
+            with suppress(psutil.NoSuchProcess):
+                lines.append(" ".join(process.cmdline()))
+        return lines
 
 
 def manage(*arguments: str) -> list[str]:

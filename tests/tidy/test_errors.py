@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 # Where the code stands in a call that makes a refusal.
 CODE_PLACE = {
     "Refusal": 1, "EdgeError": 1, "bad_field": 2, "bad_key": 1, "unavailable": 0,
-    "internal_error": 0, "KeyRefused": 2,
+    "internal_error": 0, "KeyRefused": 2, "over_budget": 1,
 }  # fmt: skip
 ROW = re.compile(r"^\| `(\w+)` \| (\d{3}) \|", re.MULTILINE)
 SNAKE = re.compile(r"[a-z]+(_[a-z]+)+")

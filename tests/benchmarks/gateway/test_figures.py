@@ -31,6 +31,8 @@ def run() -> Recorder:
     for gap_ms in (7.0, 9.0, 6.5):
         run.keep("paced", {"us": 30.0, "gap_p99_ms": gap_ms})
         run.keep("paced control", {"us": 10.0, "gap_p99_ms": 6.0})
+        run.keep("paced responses", {"us": 33.0, "gap_p99_ms": gap_ms})
+        run.keep("paced messages", {"us": 36.0, "gap_p99_ms": gap_ms})
     for name in ("lone", "lone control"):
         run.keep(name, {"us": 5.0, "gap_p99_ms": 5.0})
     for name in two.SIDES:
@@ -48,10 +50,11 @@ def test_all_figures_are_told_with_medians_and_spread(
     assert (found["cpu_ms_per_request"], found["cpu_ms_per_request_spread"]) == (22.0, [20.0, 40.0])
     assert (found["ratio_to_control"], found["ratio_to_control_spread"]) == (22.0, [20.0, 40.0])
     assert found["ratio_to_control_paced"] == 3.0
+    assert (found["paced_responses_x_chat"], found["paced_messages_x_chat"]) == (1.1, 1.2)
     assert (found["added_itl_p99_ms"], found["added_itl_p99_ms_spread"]) == (1.0, [0.5, 3.0])
     figures.show(found)
     told = capsys.readouterr().out
-    assert "auth_only, ratio" in told and "embeddings, CPU ms" in told and "no such route" in told
+    assert "auth_only, ratio" in told and "embeddings, CPU ms" in told and "messages, ratio" in told
 
 
 def test_each_shape_and_feature_has_cpu_and_ratio(run: Recorder) -> None:
@@ -59,7 +62,7 @@ def test_each_shape_and_feature_has_cpu_and_ratio(run: Recorder) -> None:
     assert set(found["shapes"]) == {
         "chat", "chat_streamed", "completions", "embeddings", "responses", "messages",
     }  # fmt: skip
-    assert found["shapes"]["messages"]["why_cpu_ms"]
+    assert found["shapes"]["messages"]["ratio"] == 22.0
     assert set(found["features"]) == {"auth_only", "with_limits", "with_hold", "all"}
     assert found["features"]["all"] == found["shapes"]["chat"]
     for row in (*found["features"].values(), found["shapes"]["embeddings"]):

@@ -24,7 +24,7 @@ FAULTS: tuple[dict[str, Any], ...] = (
     {"stream": True, "stream_options": {"other": True}}, {"stream": True, "stream_options": 1},
     {"logprobs": 1}, {"top_logprobs": 3}, {"logprobs": True, "top_logprobs": 21},
     {"functions": []}, {"function_call": "auto"}, {"modalities": ["audio"]}, {"audio": {}},
-    {"prediction": {}}, {"store": True}, {"reasoning_effort": "low"}, {"verbosity": "low"},
+    {"prediction": {}}, {"store": True}, {"reasoning_effort": "extreme"}, {"verbosity": "low"},
     {"web_search_options": {}}, {"colour": "red"}, {"model": None}, {"model": ""}, {"model": 5},
     {"model": "nobody"}, {"model": "m" * 300}, {"model": GHOST}, {"model": VECTORS},
     {"messages": []}, {"messages": "Hello"}, {"messages": None}, {"messages": [5]},
@@ -85,7 +85,7 @@ def refusing() -> Iterator[Case]:
 def _sizes() -> Iterator[Case]:
     long = encode({**BASE, "messages": [{"role": "user", "content": "x" * (8 * 2**20)}]})
     yield Case("body-too-large", "refused bodies", (post(CHAT, long[:2_000] + b"}",
-               content_length=str(9 * 2**20)),), fresh=True)  # fmt: skip
+               content_length=str(17 * 2**20)),), fresh=True)  # fmt: skip
     many = encode({**BASE, "messages": [{"role": "user", "content": "x"}] * 2_049})
     yield Case("messages-too-many", "refused bodies", (post(CHAT, many),))
     lists = b'{"model": "sluice-5m", "messages": [' + b"[]," * 40_000 + b"[]]}"
