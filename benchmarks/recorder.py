@@ -60,6 +60,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
         "rss_growth_mib", "fd_growth", "recovery_s",
     ),
     "routing": ("workload", "runs", "hit_of_possible_min", "ttft_p50_ratio_max"),
+    "batch": ("p95_ttft_rise", "lines", "lost", "doubled"),
     "gpu": ("device", "decode", "prefill", "reference"),
     "exports": ("requests", "files"),
 }  # fmt: skip

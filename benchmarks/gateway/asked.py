@@ -7,6 +7,8 @@ from benchmarks.load import Work, request_bytes
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
+RESPONSES = "/v1/responses"
+MESSAGES = "/v1/messages"
 EMBEDDINGS = "/v1/embeddings"
 MODEL = "sluice-5m"
 EMBED_MODEL = "all-minilm-l6-v2"
@@ -28,14 +30,25 @@ def completion(key: str) -> Work:
     )
 
 
+def response(key: str) -> Work:
+    """The chat in the shape of OpenAI's responses."""
+    return _whole(RESPONSES, key, _response(TOKENS, stream=False))
+
+
+def message(key: str) -> Work:
+    """The chat in the shape of Anthropic's messages."""
+    return _whole(MESSAGES, key, _chat(TOKENS, stream=False))
+
+
 def embedding(key: str) -> Work:
     """The same to be embedded, its vector as JSON numbers."""
     return _whole(EMBEDDINGS, key, {"model": EMBED_MODEL, "input": PROMPT})
 
 
-def streamed(key: str, tokens: int = TOKENS) -> Work:
-    """The chat, answered as a stream of so many tokens."""
-    request = request_bytes(CHAT, key, _chat(tokens, stream=True))
+def streamed(key: str, tokens: int = TOKENS, path: str = CHAT) -> Work:
+    """The chat in the shape of a path, answered as a stream of so many tokens."""
+    body = (_response if path == RESPONSES else _chat)(tokens, stream=True)
+    request = request_bytes(path, key, body)
     return lambda connection, tally: connection.stream(request, tally)
 
 
@@ -48,6 +61,10 @@ def paced_events(tokens: int) -> Work:
 def _chat(tokens: int, *, stream: bool) -> dict[str, object]:
     messages = [{"role": "user", "content": PROMPT}]
     return {"model": MODEL, "messages": messages, "max_tokens": tokens, "stream": stream}
+
+
+def _response(tokens: int, *, stream: bool) -> dict[str, object]:
+    return {"model": MODEL, "input": PROMPT, "max_output_tokens": tokens, "stream": stream}
 
 
 def _whole(path: str, key: str, body: dict[str, object]) -> Work:

@@ -12,7 +12,6 @@ from benchmarks.recorder import SPREAD, Recorder, spread
 from benchmarks.stack import AUTH_ONLY, WITH_HOLD, WITH_LIMITS
 
 Passes = Mapping[str, Sequence[Any]]
-UNSERVED = {"responses": "no such route", "messages": "no such route"}
 
 
 class Ratio(NamedTuple):
@@ -29,6 +28,8 @@ SHAPES = (
     Ratio("chat", "chat", "control", "whole"),
     Ratio("chat_streamed", "streams", "control beside streams", "streams"),
     Ratio("completions", "completions", "control", "whole"),
+    Ratio("responses", "responses", "control", "whole"),
+    Ratio("messages", "messages", "control", "whole"),
     Ratio("embeddings", "embeddings", "control beside embeddings", "embeddings"),
 )
 FEATURES = (
@@ -81,6 +82,8 @@ def figures(recorder: Recorder) -> dict[str, Any]:
         **of("cpu_us_per_paced_token", "paced", "us"),
         **of("control_cpu_us_per_paced_token", "paced control", "us"),
         **ratio("ratio_to_control_paced", PACED),
+        **ratio("paced_responses_x_chat", Ratio("", "paced responses", "paced", "paced", "us")),
+        **ratio("paced_messages_x_chat", Ratio("", "paced messages", "paced", "paced", "us")),
         **spread("added_itl_p99_ms", added_ms),
         **of("itl_p99_ms", "paced", "gap_p99_ms"),
         **of("control_itl_p99_ms", "paced control", "gap_p99_ms"),
@@ -92,16 +95,9 @@ def figures(recorder: Recorder) -> dict[str, Any]:
         **of("control_p50_ms_c1", "one client of the control", "p50_ms"),
         **of("added_ttft_ms", "one stream", "ttft_ms"),
         "rss_mib_idle": round(passes["idle"][0]["rss_mib"], 1),
-        "shapes": {row.name: row_of(row) for row in SHAPES} | _unserved(),
+        "shapes": {row.name: row_of(row) for row in SHAPES},
         "features": {row.name: row_of(row) for row in FEATURES},
         "two_gateways": two.figures(recorder),
-    }
-
-
-def _unserved() -> dict[str, Any]:
-    return {
-        shape: {"cpu_ms": None, "ratio": None, "why_cpu_ms": why, "why_ratio": why}
-        for shape, why in UNSERVED.items()
     }
 
 
@@ -120,9 +116,6 @@ def show(found: Mapping[str, Any]) -> None:
     for title in ("shapes", "features"):
         print(f"\n{title}: CPU ms per request, and its ratio to the control's")
         for name, row in found[title].items():
-            if row["cpu_ms"] is None:
-                print(f"  {name:40}{row['why_cpu_ms']:>12}")
-                continue
             _line(f"  {name}, CPU ms", row, "cpu_ms")
             _line(f"  {name}, ratio", row, "ratio")
     print(f"\n{two.MEANING}")

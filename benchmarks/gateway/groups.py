@@ -55,6 +55,8 @@ def whole(run: Run) -> None:
             *features,
             Side("chat", gateway, asked.chat(run.made.key)),
             Side("completions", gateway, asked.completion(run.made.key)),
+            Side("responses", gateway, asked.response(run.made.key)),
+            Side("messages", gateway, asked.message(run.made.key)),
         ]
         run.in_turns(sides, run.cost)
 
@@ -106,7 +108,11 @@ def one_client(run: Run) -> None:
 def paced(run: Run) -> None:
     """Tokens 5 ms apart in sixteen streams, which share a node's steps."""
     with echoed(run.made, "--tokens-per-s", str(PACED_PER_S)) as (gateway, control):
-        run.in_turns(_paced(run, "paced", gateway, control), token_cost)
+        sides = _paced(run, "paced", gateway, control)
+        for name, path in (("responses", asked.RESPONSES), ("messages", asked.MESSAGES)):
+            work = asked.streamed(run.made.key, run.plan.paced_tokens, path)
+            sides.append(Side(f"paced {name}", gateway, work))
+        run.in_turns(sides, token_cost)
 
 
 def lone(run: Run) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from inference.compact.run.ceilings import least_seconds, product_rate, read_rate
+from inference.compact.load.placement import least_seconds
+from inference.compact.run.ceilings import product_rate, read_rate
 
 READ_BYTES = 8 * 2**30
 SIDE = 8192

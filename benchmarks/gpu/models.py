@@ -11,7 +11,7 @@ from torch import Tensor
 
 from inference.compact.config.shape import ModelShape
 from inference.compact.load.placement import Placement
-from inference.compact.load.weights import LayerWeights, Weights
+from inference.compact.load.weights import Affine, LayerWeights, Weights
 
 SCALE = 0.02
 COMMON: dict[str, Any] = {
@@ -67,17 +67,12 @@ def random_weights(shape: ModelShape, placement: Placement) -> Weights:
     layers = [
         LayerWeights(
             input_norm=ones,
-            qkv=matrix(queries + 2 * keys, hidden),
-            qkv_bias=None,
-            q_norm=None,
-            k_norm=None,
-            out=matrix(hidden, queries),
-            out_bias=None,
+            qkv=Affine(matrix(queries + 2 * keys, hidden)),
+            head_norms=None,
+            out=Affine(matrix(hidden, queries)),
             mlp_norm=ones,
-            gate_up=matrix(2 * shape.intermediate_size, hidden),
-            gate_up_bias=None,
-            down=matrix(hidden, shape.intermediate_size),
-            down_bias=None,
+            gate_up=Affine(matrix(2 * shape.intermediate_size, hidden)),
+            down=Affine(matrix(hidden, shape.intermediate_size)),
             router=None,
         )
         for _ in range(shape.layers)

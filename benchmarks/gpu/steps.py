@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from statistics import median
 
-from inference.compact.attention.sdpa import decode_fused, prefill_fused
+from inference.compact.attention.fused import decode_fused, prefill_fused
 from inference.compact.load.placement import Placement
 from inference.compact.options import CompactOptions
 from inference.compact.run.eager import EagerModel

@@ -5,6 +5,7 @@ With `engine.COMPACT_ENVIRONMENT`, which a node sets for itself before torch is 
 
 from __future__ import annotations
 
+import asyncio
 import random
 import sys
 import time
@@ -13,6 +14,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.load import percentile
 from benchmarks.sides.closed_loop import ClosedLoop
 from benchmarks.sides.protocol import Watch, answer_until_closed
 from inference.compact.options import MEBIBYTE, CompactOptions
@@ -25,6 +27,8 @@ READ_BYTES = 200_000_000
 READ_PASSES = 12
 CANCELS_WIDTH = 64
 CANCELS_SHARE = 0.3
+LONG_PROMPTS, LONG_TOKENS, LONG_OUTPUT = 24, 3_000, 8
+SHORTS, SHORT_TOKENS, SHORT_OUTPUT, SHORT_EVERY_S = 36, 32, 4, 0.1
 
 
 class _Opened(CompactEngine):
@@ -79,6 +83,36 @@ class _Compact(ClosedLoop):
         self.sink.usage.clear()
         return {"cancelled": cancelled, "leaked": facts.kv_blocks - self.sink.last.kv_free_blocks}
 
+    def short_beside_long(self) -> dict[str, float]:
+        """Short requests at a fixed pace, alone and after long prompts that came all at once."""
+        return self.loop.run_until_complete(self._short_beside_long())
+
+    async def _short_beside_long(self) -> dict[str, float]:
+        alone, _ = await self._shorts(0)
+        beside, long_s = await self._shorts(LONG_PROMPTS)
+        return {
+            "short_beside_long_p95_ratio": round(beside / alone, 2),
+            "short_alone_p95_ms": round(alone * 1e3, 1),
+            "short_beside_long_p95_ms": round(beside * 1e3, 1),
+            "long_tokens_s": round(LONG_PROMPTS * LONG_TOKENS / long_s, 1),
+        }
+
+    async def _shorts(self, long: int) -> tuple[float, float]:
+        """Seconds: the p95 of short requests to their first token, and until all had ended."""
+        draw = random.Random(self.sent)
+        self.sink.watch = watch = Watch()
+        began, first = time.perf_counter(), self.sent + long
+        for _ in range(long):
+            self.submit(draw.choices(range(300, 2_000), k=LONG_TOKENS), LONG_OUTPUT)
+        for _ in range(SHORTS):
+            self.submit(draw.choices(range(300, 2_000), k=SHORT_TOKENS), SHORT_OUTPUT)
+            await asyncio.sleep(SHORT_EVERY_S)
+        for _ in range(long + SHORTS):
+            await self.one_ends()
+        self.sink.usage.clear()
+        firsts = [watch.first_s[number] for number in range(first, self.sent)]
+        return percentile(firsts, 0.95), time.perf_counter() - began
+
 
 def read_gb_s() -> float:
     """Fastest of several passes of torch's own sum over 200 MB, all threads: GB/s."""
@@ -97,6 +131,7 @@ def load() -> dict[str, Any]:
     return {
         "run": compact.run,
         "cancels": compact.cancels,
+        "short_beside_long": compact.short_beside_long,
         "kv_exceeded": compact.kv_exceeded,
         "read_gb_s": read_gb_s,
     }

@@ -48,7 +48,7 @@ class Watch:
         self.timed = Timed()
         self._began = time.perf_counter()
         self._last: dict[int, float] = {}
-        self._seen: set[int] = set()
+        self.first_s: dict[int, float] = {}
 
     def sent(self, request: int) -> None:
         """The request was handed to the engine."""
@@ -58,14 +58,17 @@ class Watch:
         """The engine gave tokens of it."""
         now = time.perf_counter()
         passed = now - self._last[request]
-        (self.timed.gap_s if request in self._seen else self.timed.first_s).append(passed)
-        self._seen.add(request)
+        if request in self.first_s:
+            self.timed.gap_s.append(passed)
+        else:
+            self.first_s[request] = passed
         self._last[request] = now
         self.timed.tokens += tokens
 
     def done(self) -> Timed:
         """Everything has come."""
         self.timed.seconds = time.perf_counter() - self._began
+        self.timed.first_s = list(self.first_s.values())
         return self.timed
 
 
