@@ -101,6 +101,7 @@ class DirectExchange(AsgiExchange):
         self.round_trip = RoundTrip(protocol.own_socket)
         self._protocol = protocol
         self._unchunked = old
+        self._unsent: list[bytes] = []
 
     def run(self, gateway: Answering, *_: Any) -> Awaitable[None]:
         return gateway.answer(self)
@@ -166,14 +167,23 @@ class DirectExchange(AsgiExchange):
             return
         if self.response_complete:
             raise RuntimeError("the answer is complete")
-        self.transport.write(data)
+        self._unsent.append(data)
         if last:
+            self._flush()
             self.response_complete = True
             # What the request had is free, though the connection knows its last exchange.
             self.on_gone = None
             if not self.keep_alive:
                 self.transport.close()
             self.on_response()
+        elif len(self._unsent) == 1:
+            # A node that is ahead brings several tokens in one read, which are one write then.
+            self._protocol.loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        if self._unsent and not self.disconnected:
+            self.transport.write(b"".join(self._unsent))
+        self._unsent.clear()
 
 
 class Ending:
