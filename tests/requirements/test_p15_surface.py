@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from tests.support.money import rows
 from tests.support.orm import orm
 from tests.support.product import Child, Plan, Product, running_product, verify_ledger
 from tests.support.servers import Servers
+from tests.support.waiting import until
 
 POOL = "rerankers"
 PRICE = PriceDraft(input_pico=123_457, cached_pico=123_457, output_pico=0)
@@ -125,10 +127,16 @@ async def test_texts_are_moderated(product: Product) -> None:
 
 async def test_tokens_are_counted_as_they_are_charged(product: Product) -> None:
     messages = [{"role": "user", "content": "How many tokens is this?"}]
+    count = {"model": MODEL.name, "messages": messages}
     async with web(product) as client:
-        told = (
-            await client.post("/v1/tokenize", json={"model": MODEL.name, "messages": messages})
-        ).json()
+
+        async def counted() -> bool:
+            # A node may be ready before the gateway has its tokenizer.
+            answer = await client.post("/v1/tokenize", json=count)
+            return answer.status_code != HTTPStatus.SERVICE_UNAVAILABLE
+
+        await until(counted)
+        told = (await client.post("/v1/tokenize", json=count)).json()
         chat = {"model": MODEL.name, "messages": messages, "max_tokens": 1}
         usage = (await client.post("/v1/chat/completions", json=chat)).json()["usage"]
         assert told["count"] == usage["prompt_tokens"] == len(told["tokens"])

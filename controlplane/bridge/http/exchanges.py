@@ -21,6 +21,9 @@ FINE = bytes(each for each in range(256) if each >= 0x20 and each != 0x7F) + b"\
 CLOSE, CHUNKED = "connection: close", "transfer-encoding: chunked"
 LAST_CHUNK = b"0\r\n\r\n"
 GO_ON = b"HTTP/1.1 100 Continue\r\n\r\n"
+# A node that is ahead brings several tokens in one read, which become one write. More than this is
+# sent at once, so that whoever writes in a loop sees a client that does not read.
+UNSENT_BYTES_MAX = 16 * 1024
 
 
 class AsgiExchange(RequestResponseCycle):
@@ -80,6 +83,7 @@ class DirectExchange(AsgiExchange):
     more_body = True
     disconnected = response_started = response_complete = False
     on_gone: Callable[[], None] | None = None
+    _unsent_bytes = 0
 
     def __init__(
         self, protocol: SocketProtocol, url: tuple[str, bytes], *, old: bool, keep_alive: bool
@@ -167,7 +171,9 @@ class DirectExchange(AsgiExchange):
             return
         if self.response_complete:
             raise RuntimeError("the answer is complete")
+        first = not self._unsent
         self._unsent.append(data)
+        self._unsent_bytes += len(data)
         if last:
             self._flush()
             self.response_complete = True
@@ -176,14 +182,16 @@ class DirectExchange(AsgiExchange):
             if not self.keep_alive:
                 self.transport.close()
             self.on_response()
-        elif len(self._unsent) == 1:
-            # A node that is ahead brings several tokens in one read, which are one write then.
+        elif self._unsent_bytes > UNSENT_BYTES_MAX:
+            self._flush()
+        elif first:
             self._protocol.loop.call_soon(self._flush)
 
     def _flush(self) -> None:
         if self._unsent and not self.disconnected:
             self.transport.write(b"".join(self._unsent))
         self._unsent.clear()
+        self._unsent_bytes = 0
 
 
 class Ending:

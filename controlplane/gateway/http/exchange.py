@@ -24,7 +24,8 @@ class Incoming(Protocol):
 
 
 class Exchange(Incoming, Protocol):
-    """What is sent goes out at once, in one write; nothing does once the client has left.
+    """What one turn of the loop sends goes out in one write, at its end; nothing does once the
+    client has left.
 
     `path` is without its `query`; names of `headers` are in lower case. `disconnected`: the client
     left before its answer was complete. A connection that is not to `keep_alive` ends with this

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from uvicorn.server import ServerState
 
 from controlplane.bridge.http.connection import DOORS, SocketProtocol
+from controlplane.bridge.http.exchanges import UNSENT_BYTES_MAX
 from controlplane.gateway.http.exchange import Exchange
 from tests.bridge.http.apps import JSON
 from tests.support.raw import answers, serving_app, talk, told
@@ -111,6 +112,16 @@ async def streamed(exchange: Exchange) -> None:
     exchange.write(b"three", last=True)
 
 
+async def streamed_in_turns(exchange: Exchange) -> None:
+    exchange.begin(200, [JSON], b"one")
+    await turns()
+    exchange.write(b"two")
+    exchange.write(b"too")
+    await turns()
+    exchange.write(b"x" * (UNSENT_BYTES_MAX + 1))
+    exchange.write(b"three", last=True)
+
+
 HEAD = b"HTTP/1.1 200 OK\r\ndate: " + DATE + b"\r\n" + JSON.encode() + b"\r\n"
 
 
@@ -124,24 +135,34 @@ HEAD = b"HTTP/1.1 200 OK\r\ndate: " + DATE + b"\r\n" + JSON.encode() + b"\r\n"
             streamed,
             LAST,
             [
-                HEAD + b"connection: close\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n",
-                b"3\r\ntwo\r\n",
-                b"5\r\nthree\r\n0\r\n\r\n",
+                HEAD
+                + b"connection: close\r\ntransfer-encoding: chunked\r\n\r\n"
+                + b"3\r\none\r\n3\r\ntwo\r\n5\r\nthree\r\n0\r\n\r\n"
             ],
         ),
         (
             streamed,
             GET.replace(b"1.1", b"1.0"),
-            [HEAD + b"connection: close\r\n\r\none", b"two", b"three"],
+            [HEAD + b"connection: close\r\n\r\nonetwothree"],
+        ),
+        (
+            streamed_in_turns,
+            GET.replace(b"1.1", b"1.0"),
+            [
+                HEAD + b"connection: close\r\n\r\none",
+                b"twotoo",
+                b"x" * (UNSENT_BYTES_MAX + 1),
+                b"three",
+            ],
         ),
     ],
 )
-async def test_an_answer_is_one_write_and_so_is_each_part_of_a_stream(
+async def test_an_answer_is_one_write_and_so_is_what_a_turn_sends_of_a_stream(
     answer: Answer, asked: bytes, written: list[bytes]
 ) -> None:
     protocol, wire = connected(answer)
     protocol.data_received(asked)
-    await turns()
+    await turns(20)
     assert [each for each in wire.written if each] == written
     assert wire.closed == (b"connection: close" in written[0])
     protocol.connection_lost(None)
@@ -206,6 +227,7 @@ class Stages:
             await exchange.more()
         elif self.stage in ("stream", "paused"):
             exchange.begin(200, [JSON], b"one")
+            await turns(1)
             assert exchange.paused == (self.stage == "paused")
             await (exchange.drained() if exchange.paused else self.ended.wait())
         elif self.stage == "answered":
