@@ -32,6 +32,7 @@ from benchmarks.workloads import (
     reference,
     reference_prompts,
 )
+from inference.compact.options import CompactOptions
 
 MODEL = Path(__file__).parent.parent / "inference/assets/sluice-5m"
 VLLM_PYTHON = Path(".venv-vllm/bin/python")
@@ -52,14 +53,18 @@ CANCELLED_REQUESTS = 10_000
 BANDWIDTH_TOKENS = 200
 BUSY_WIDTH = 8
 UNMEASURED = ("llama_cpp",)
+UNBOUNDED_MS = 3_600_000
 SPIN = "while True: pass"
 BEGAN_S = time.monotonic()
 
 
 @contextlib.contextmanager
-def compact(model: Path, *, width: int, kv_mib: int = KV_MIB) -> Iterator[Side]:
+def compact(
+    model: Path, *, width: int, kv_mib: int = KV_MIB, mixed_ms: int = CompactOptions.mixed_ms
+) -> Iterator[Side]:
     """Our engine, ready."""
-    argv = [sys.executable, "-m", "benchmarks.sides.compact", str(model), str(width), str(kv_mib)]
+    numbers = map(str, (width, kv_mib, mixed_ms))
+    argv = [sys.executable, "-m", "benchmarks.sides.compact", str(model), *numbers]
     with Side("compact", argv, COMPACT_ENVIRONMENT) as side:
         yield side
 
@@ -163,6 +168,18 @@ def busy_neighbour(recorder: Recorder, side: Side, vocabulary: int) -> dict[str,
     return recorder.medians("busy neighbour")
 
 
+def short_beside_long(recorder: Recorder, side: Side) -> dict[str, Any]:
+    """Beside the same engine whose steps with long prompts have no bound in time."""
+    with compact(MODEL, width=64, mixed_ms=UNBOUNDED_MS) as unbounded:
+        for _ in range(PASSES):
+            before = unbounded.call("short_beside_long")
+            recorder.keep("short beside long, unbounded", before)
+            now = side.call("short_beside_long")
+            share = now["prompt_tokens_s"] / before["prompt_tokens_s"]
+            recorder.keep("short beside long", {**now, "long_throughput_x_unbounded": share})
+    return recorder.medians("short beside long")
+
+
 def note(what: str) -> None:
     """Progress, on standard error."""
     sys.stderr.write(f"{time.monotonic() - BEGAN_S:6.0f} s  {what}\n")
@@ -191,9 +208,7 @@ def measure(recorder: Recorder) -> dict[str, Any]:
         note("offline set")
         figures |= second_ttft(ours, vocabulary)
         figures["busy_neighbour"] = busy_neighbour(recorder, ours, vocabulary)
-        for _ in range(PASSES):
-            recorder.keep("short beside long", ours.call("short_beside_long"))
-        figures |= recorder.medians("short beside long")
+        figures |= short_beside_long(recorder, ours)
         note("short requests beside long ones")
         after = ours.call("cancels", requests=CANCELLED_REQUESTS)
         figures["leaked_blocks"] = after["leaked"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
+
 from benchmarks.sides.protocol import Timed, Watch
 from inference.contract.blocks import chain_hashes
 from inference.contract.frames import Job, KvEvents, Sampling, Step
@@ -82,28 +84,39 @@ class ClosedLoop:
         return timed, [sink.usage.pop(number) for number in range(first, self.sent)]
 
     async def one_ends(self) -> int:
-        """Wait for one more request to end; raises what the engine died of."""
-        await self.sink.ended.get()
+        """Wait for one more request to end, and count it; raises what the engine died of."""
+        await self.one_ended()
+        return 1
+
+    async def one_ended(self) -> int:
+        """Wait for one more request to end, and tell which; raises what the engine died of."""
+        request = await self.sink.ended.get()
         if self.sink.error is not None:
             raise self.sink.error
-        return 1
+        return request
 
     def submit(self, prompt: list[int], count: int) -> bytes:
         """Send one request, the next in number."""
+        return self.send(self.job(prompt, count))
+
+    def job(self, prompt: list[int], count: int) -> Job:
+        """A request, which has its number once it is sent."""
+        facts = self.engine.facts
+        return Job(
+            request=b"",
+            model=facts.model,
+            tokens=prompt,
+            salt=SALT,
+            hashes=b"".join(chain_hashes(prompt, facts.block_size, SALT)),
+            sampling=Sampling(max_tokens=count, ignore_eos=True, **self.sampling),
+            stop_tokens=[],
+            deadline_ms=DEADLINE_MS,
+        )
+
+    def send(self, job: Job) -> bytes:
+        """Send a request, the next in number."""
         request = self.sent.to_bytes(16)
         self.sink.watch.sent(self.sent)
         self.sent += 1
-        facts = self.engine.facts
-        self.engine.submit(
-            Job(
-                request=request,
-                model=facts.model,
-                tokens=prompt,
-                salt=SALT,
-                hashes=b"".join(chain_hashes(prompt, facts.block_size, SALT)),
-                sampling=Sampling(max_tokens=count, ignore_eos=True, **self.sampling),
-                stop_tokens=[],
-                deadline_ms=DEADLINE_MS,
-            )
-        )
+        self.engine.submit(msgspec.structs.replace(job, request=request))
         return request

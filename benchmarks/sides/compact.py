@@ -1,6 +1,7 @@
-"""Our compact engine as a node runs it: `python -m benchmarks.sides.compact DIR WIDTH KV_MIB`.
+"""Our compact engine as a node runs it: `python -m benchmarks.sides.compact DIR` and numbers.
 
-With `engine.COMPACT_ENVIRONMENT`, which a node sets for itself before torch is imported.
+The numbers are WIDTH, KV_MIB and MIXED_MS. With `engine.COMPACT_ENVIRONMENT`, which a node sets
+for itself before torch is imported.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from inference.compact.options import MEBIBYTE, CompactOptions
 from inference.compact.run.loop import Model, StepLoop
 from inference.compact.run.native import NativeDecoder
 from inference.compact.run.runner import Runner
+from inference.contract.frames import Job
 from inference.engines.compact import CompactEngine
 
 READ_BYTES = 200_000_000
@@ -28,7 +30,9 @@ READ_PASSES = 12
 CANCELS_WIDTH = 64
 CANCELS_SHARE = 0.3
 LONG_PROMPTS, LONG_TOKENS, LONG_OUTPUT = 24, 3_000, 8
-SHORTS, SHORT_TOKENS, SHORT_OUTPUT, SHORT_EVERY_S = 36, 32, 4, 0.1
+# So many times as many are there to follow those that end.
+MORE = 12
+SHORTS, SHORT_TOKENS, SHORT_OUTPUT, SHORT_EVERY_S = 60, 32, 4, 0.1
 
 
 class _Opened(CompactEngine):
@@ -51,9 +55,9 @@ class _Opened(CompactEngine):
 class _Compact(ClosedLoop):
     engine: _Opened
 
-    def __init__(self, path: str, width: int, kv_mib: int) -> None:
+    def __init__(self, path: str, width: int, kv_mib: int, mixed_ms: int) -> None:
         self.kv_bytes = kv_mib * MEBIBYTE
-        options = CompactOptions(running_max=width, kv_bytes=self.kv_bytes)
+        options = CompactOptions(running_max=width, kv_bytes=self.kv_bytes, mixed_ms=mixed_ms)
         super().__init__(_Opened(Path(path), options))
 
     def kv_exceeded(self) -> int | None:
@@ -84,34 +88,56 @@ class _Compact(ClosedLoop):
         return {"cancelled": cancelled, "leaked": facts.kv_blocks - self.sink.last.kv_free_blocks}
 
     def short_beside_long(self) -> dict[str, float]:
-        """Short requests at a fixed pace, alone and after long prompts that came all at once."""
+        """Short requests at a fixed pace, alone and beside so many long prompts at any time."""
         return self.loop.run_until_complete(self._short_beside_long())
 
     async def _short_beside_long(self) -> dict[str, float]:
-        alone, _ = await self._shorts(0)
-        beside, long_s = await self._shorts(LONG_PROMPTS)
+        alone_s, _ = await self._shorts(0)
+        beside_s, tokens_s = await self._shorts(LONG_PROMPTS)
         return {
-            "short_beside_long_p95_ratio": round(beside / alone, 2),
-            "short_alone_p95_ms": round(alone * 1e3, 1),
-            "short_beside_long_p95_ms": round(beside * 1e3, 1),
-            "long_tokens_s": round(LONG_PROMPTS * LONG_TOKENS / long_s, 1),
+            "short_beside_long_p95_ratio": round(beside_s / alone_s, 2),
+            "short_alone_p95_ms": round(alone_s * 1e3, 1),
+            "short_beside_long_p95_ms": round(beside_s * 1e3, 1),
+            "prompt_tokens_s": round(tokens_s, 1),
         }
 
     async def _shorts(self, long: int) -> tuple[float, float]:
-        """Seconds: the p95 of short requests to their first token, and until all had ended."""
+        """The p95 of short requests to their first token in seconds, and prompt tokens a second."""
         draw = random.Random(self.sent)
+        made = [(SHORT_TOKENS, SHORT_OUTPUT)] * SHORTS + [(LONG_TOKENS, LONG_OUTPUT)] * long * MORE
+        # Made before, so that nothing but the engine computes while they run.
+        jobs = [self.job(draw.choices(range(300, 2_000), k=size), count) for size, count in made]
         self.sink.watch = watch = Watch()
-        began, first = time.perf_counter(), self.sent + long
-        for _ in range(long):
-            self.submit(draw.choices(range(300, 2_000), k=LONG_TOKENS), LONG_OUTPUT)
-        for _ in range(SHORTS):
-            self.submit(draw.choices(range(300, 2_000), k=SHORT_TOKENS), SHORT_OUTPUT)
+        began, sent = time.perf_counter(), sum(size for size, _ in made[: SHORTS + long])
+        running = {int.from_bytes(self.send(job)) for job in jobs[SHORTS : SHORTS + long]}
+        answered = self.loop.create_task(self._answered(running, jobs[SHORTS + long :]))
+        firsts = []
+        for job in jobs[:SHORTS]:
+            firsts.append(int.from_bytes(self.send(job)))
             await asyncio.sleep(SHORT_EVERY_S)
-        for _ in range(long + SHORTS):
-            await self.one_ends()
+        sent += LONG_TOKENS * await answered
+        assert self.sink.last is not None
+        tokens_s = (sent - self.sink.last.waiting_tokens) / (time.perf_counter() - began)
+        for request in running:
+            self.engine.cancel(request.to_bytes(16))
+        while running:
+            running.discard(await self.one_ended())
         self.sink.usage.clear()
-        firsts = [watch.first_s[number] for number in range(first, self.sent)]
-        return percentile(firsts, 0.95), time.perf_counter() - began
+        return percentile([watch.first_s[number] for number in firsts], 0.95), tokens_s
+
+    async def _answered(self, running: set[int], more: list[Job]) -> int:
+        """Wait for all short requests; a long one that ends is followed by the next. How many."""
+        left, followed = SHORTS, 0
+        while left:
+            request = await self.one_ended()
+            if request not in running:
+                left -= 1
+                continue
+            running.remove(request)
+            if followed < len(more):
+                running.add(int.from_bytes(self.send(more[followed])))
+                followed += 1
+        return followed
 
 
 def read_gb_s() -> float:
@@ -127,7 +153,7 @@ def read_gb_s() -> float:
 
 def load() -> dict[str, Any]:
     """The engine named on the command line."""
-    compact = _Compact(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    compact = _Compact(sys.argv[1], *map(int, sys.argv[2:]))
     return {
         "run": compact.run,
         "cancels": compact.cancels,
