@@ -100,7 +100,7 @@ def parser() -> argparse.ArgumentParser:
     add("--engine", choices=tuple(ENGINES), default="compact", help=f"{engines} (default: compact)")
     add("--model", type=Path, metavar="PATH", help=MODEL_HELP)
     add("--check", action="store_true",
-        help="load a model, try its template, make one token, print what it is, end")  # fmt: skip
+        help="load a model, try its template, measure it, print the figures, end")  # fmt: skip
     add("--log-level", choices=("DEBUG", "INFO", "WARNING", "ERROR"), default="INFO",
         help="logs go to standard error (default: INFO)")  # fmt: skip
     add("--log-format", choices=logs.FORMATS, default="plain",

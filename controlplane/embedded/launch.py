@@ -26,6 +26,7 @@ from controlplane.embedded.postgres import Postgres
 from controlplane.embedded.processes import Run, RunFile, ServerError, own_entry
 from controlplane.embedded.redis_server import RedisServer
 from controlplane.embedded.supervisor import Supervisor
+from inference.contract.roofline import RUNS_ON
 
 READY_SECONDS_MAX = 120.0
 LOOK_SECONDS = 0.2
@@ -163,6 +164,8 @@ class Launch:
                     f"Not ready after {READY_SECONDS_MAX:.0f} s; see {self._data}/log."
                 )
         self._say("ready")
+        if self._options.with_node and (path := self._supervisor.said("node", RUNS_ON)):
+            self._say(f"the node runs on {path}")
         return True
 
     def _look_after(self) -> None:

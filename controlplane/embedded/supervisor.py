@@ -38,6 +38,8 @@ class _Running:
     child: Child
     process: subprocess.Popen[bytes] | None = None
     known: Entry | None = None
+    # Bytes of its log before this start.
+    logged: int = 0
     started: float = 0.0
     retry_at: float = 0.0
     backoff_seconds: float = BACKOFF_SECONDS_MIN
@@ -75,6 +77,15 @@ class Supervisor:
                 changed |= self._start_again(slot, now)
         return changed
 
+    def said(self, name: str, opening: str) -> str:
+        """The rest of the last line with these words that a child has logged since its start."""
+        slot = next(each for each in self._running if each.child.name == name)
+        with self._log(slot.child).open("rb") as log:
+            log.seek(slot.logged)
+            lines = log.read().decode(errors="replace").splitlines()
+        found = [line.partition(opening)[2] for line in lines if opening in line]
+        return found[-1] if found else ""
+
     def retire(self, name: str) -> None:
         """Ask a child to end for good; `look` lets it go then, or kills it past its bound."""
         slot = next(each for each in self._running if each.child.name == name)
@@ -92,6 +103,7 @@ class Supervisor:
 
     def _start(self, slot: _Running) -> None:
         with open_log(self._log(slot.child)) as out:
+            slot.logged = out.tell()
             # A session of its own: Ctrl-C on the terminal reaches only the supervisor.
             slot.process = subprocess.Popen(
                 slot.child.argv,

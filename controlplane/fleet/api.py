@@ -54,7 +54,8 @@ class NodeJson(TypedDict):
     """A node, with what it has told of itself.
 
     `separates_tenants` is false where tenants share its prefix cache: timing tells one of them
-    what another has asked.
+    what another has asked. `path` is what its engine computes with, why that is slow, and the rates
+    of one request that ran alone at its start; null where its engine does not say.
     """
 
     name: str
@@ -63,6 +64,7 @@ class NodeJson(TypedDict):
     region: str
     engine: Any
     device: Any
+    path: dict[str, Any] | None
     separates_tenants: Any
     models: list[Any]
     allowed_models: list[str] | None
@@ -164,6 +166,7 @@ def node_json(view: NodeView) -> NodeJson:
         region=view.node.region,
         engine=facts.get("engine"),
         device=facts.get("device"),
+        path=view.path or None,
         separates_tenants=facts.get("separates_tenants"),
         models=facts.get("models", []),
         credits=view.total("credits"),

@@ -62,6 +62,11 @@ class NodeView:
         return self.node.facts.get("separates_tenants") is False
 
     @property
+    def path(self) -> dict[str, Any]:
+        """How it computes: the fields of `ComputePath`; empty where it told none."""
+        return self.node.facts.get("path") or {}
+
+    @property
     def ready(self) -> bool:
         return self.state == "ready"
 

@@ -12,6 +12,8 @@ from frontend.shared import formats
 # What an engine that computes nothing says.
 NO_DEVICE = "none"
 GIGA, TERA = 1e9, 1e12
+# As the page calls the rates of `ComputePath`.
+MEASURED = {"alone": "decode", "prefill": "prefill"}
 FACTS_SUMMED = ("running", "waiting")
 STATES = {
     "ready": ("ok", "ready"),
@@ -58,7 +60,9 @@ class NodeRow:
     def engine(self) -> str:
         facts = self.view.node.facts
         said = (str(facts.get(key) or "") for key in ("engine", "device"))
-        return " on ".join(word for word in said if word not in ("", NO_DEVICE))
+        words = " on ".join(word for word in said if word not in ("", NO_DEVICE))
+        kernels = self.view.path.get("kernels", "")
+        return words if kernels in words else f"{words}, {kernels}"
 
     @property
     def models(self) -> list[tuple[str, str]]:
@@ -90,12 +94,18 @@ class NodeRow:
         return formats.rate(running * formats.US_PER_S / step_us)
 
     @property
+    def measured(self) -> list[str]:
+        """Rates of one request that ran alone at its start."""
+        found = {word: self.view.path.get(f"{phase}_tokens_s") for word, phase in MEASURED.items()}
+        return [f"{word} {formats.rate(rate)}" for word, rate in found.items() if rate]
+
+    @property
     def kv(self) -> str:
         share = self.view.kv_share
         return formats.MISSING if share is None else formats.percent(share, 1)
 
     @property
-    def roofline(self) -> list[tuple[str, str]]:
+    def roofline(self) -> list[tuple[str, str, str]]:
         """How near it came to its device's ceilings, and what these are; empty where it told none.
 
         Of the last seconds of steps of a kind, also where these are over for long.
@@ -106,9 +116,9 @@ class NodeRow:
         reading = f"{formats.significant(ceilings['read_bytes_s'] / GIGA)} GB/s"
         computing = f"{formats.significant(ceilings['flop_s'] / TERA)} TFLOP/s"
         return [
-            (_share_words("decode", "bandwidth", self.view.share("decode_share")),
+            (_share_words("decode", "bandwidth", self.view.share("decode_share")), reading,
              f"decode, of {reading}; {ceilings['source']}"),
-            (_share_words("prefill", "compute", self.view.share("prefill_share")),
+            (_share_words("prefill", "compute", self.view.share("prefill_share")), computing,
              f"prefill, of {computing}; {ceilings['source']}"),
         ]  # fmt: skip
 

@@ -11,7 +11,7 @@ from inference.contract.drain import Drain, Draining, Undrain
 from inference.contract.grammar import Grammar
 from inference.contract.parts import ShownPicture, TokenLogprob, ToolCallDelta, Vectors
 from inference.contract.replay import Resume, Resumed
-from inference.contract.roofline import Ceilings, Shares
+from inference.contract.roofline import Ceilings, ComputePath, Shares
 
 PROTOCOL_VERSION = 2
 FRAME_BYTES_MAX = 4 * 1024 * 1024
@@ -145,9 +145,8 @@ class Hello(Frame, tag="hello", frozen=True):
     then more follow in `Credits`. `kv_blocks`: pool size in blocks of `block_size` tokens.
     `silence_s`: how long a server behind the node, or a step of its engine, may bring nothing.
     `cold_start_ms`: from the start of the process until its engine could serve; 0 where unknown.
-    `ceilings` is None where the engine cannot say. `session` names this link for a `Resume` after
-    a break; empty from a node that never asks for one.
-    """
+    `ceilings`, `path`: None where the engine cannot say. `session` names this link for a `Resume`
+    after a break; empty from a node that never asks for one."""
 
     protocol: int
     node: str
@@ -166,6 +165,7 @@ class Hello(Frame, tag="hello", frozen=True):
     ceilings: Ceilings | None = None
     silence_s: float = 0.0
     session: str = ""
+    path: ComputePath | None = None
 
 
 class AssetPart(Frame, tag="asset", frozen=True):

@@ -13,7 +13,7 @@ import msgspec
 
 from inference.contract.capabilities import Capability
 from inference.contract.frames import Job, KvEvents, Step
-from inference.contract.roofline import Ceilings
+from inference.contract.roofline import Ceilings, ComputePath
 from inference.errors import JobRefused
 
 PROCESSES = Path("/proc")
@@ -79,8 +79,9 @@ class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     What `capabilities` lists, the conformance suite asserts; `check_job` refuses the rest.
     `dimensions` are the sizes of vectors that an engine which embeds can make, its own first;
-    `ceilings` are known once it has started, where it can say them. `silence_s` is how long a
-    server behind the engine may send nothing, 0 where there is none.
+    `ceilings` and `path` are known once it has started, where it can say them; the node measures
+    the rates of `path`. `silence_s` is how long a server behind the engine may send nothing, 0
+    where there is none.
     """
 
     engine: str
@@ -95,6 +96,7 @@ class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
     kv_blocks: int = 0
     dimensions: tuple[int, ...] = ()
     ceilings: Ceilings | None = None
+    path: ComputePath | None = None
     silence_s: float = 0.0
 
     @property

@@ -22,6 +22,7 @@ from inference.compact.load.placement import Placement, choose_placement
 from inference.compact.options import CompactOptions
 from inference.compact.run.ceilings import measure_ceilings
 from inference.compact.run.loop import StepLoop
+from inference.compact.run.path import compute_path
 from inference.compact.run.roofline import Roofline, Work
 from inference.compact.run.runner import Runner
 from inference.compact.schedule.blocks import BlockPool
@@ -153,6 +154,8 @@ class CompactEngine:
         # Before the weights are in memory, where there is room for it.
         roofline = self._measure()
         runner = self.load(self._path, self._shape, self._placement)
+        path = compute_path(runner.model, self._placement)
+        self.facts = msgspec.structs.replace(self.facts, path=path)
         # With a pool of its own: the blocks that it fills cause no event and are not shared.
         _warm_up(self._step_loop(runner, None), self.facts)
         return self._step_loop(runner, roofline)

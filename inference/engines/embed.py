@@ -22,6 +22,7 @@ from inference.compact.options import PLACES, check_fields
 from inference.contract import frames
 from inference.contract.capabilities import capabilities
 from inference.contract.parts import Vectors
+from inference.contract.roofline import ComputePath
 from inference.embed.encoder import Encoder
 from inference.embed.queue import InputQueue, Piece, Request, cut_runs
 from inference.embed.shape import EncoderShape, read_shape
@@ -248,6 +249,7 @@ def _facts_of(path: Path, options: EmbedOptions, shape: EncoderShape) -> EngineF
         credits=options.running_max,
         capabilities=CAPABILITIES,
         dimensions=shape.dimensions,
+        path=ComputePath(kernels="torch"),
     )
 
 

@@ -1,5 +1,5 @@
 """Starting an engine, which may take minutes and must not look dead until then; and one real token
-through it: before the node offers itself, and again when it was idle.
+through it: before the node offers itself, and again when it was idle. Then, once, how fast it is.
 
 An engine that embeds makes one vector instead. `--check` does no more than that, and contacts no
 gateway.
@@ -10,8 +10,11 @@ import logging
 import secrets
 import time
 
+import msgspec
+
 from inference.contract.capabilities import Capability
-from inference.contract.frames import REQUEST_ID_BYTES, Job, KvEvents, Sampling, Step
+from inference.contract.frames import REQUEST_ID_BYTES, Job, KvEvents, Output, Sampling, Step
+from inference.contract.roofline import SLOW_CHARS_MAX, Ceilings, ComputePath
 from inference.engines.base import PROCESSES, Engine, EngineEvents, EngineFacts, account_s
 from inference.errors import JobRefused, ModelError
 from inference.node.assets import Assets
@@ -20,11 +23,20 @@ from inference.node.options import LOADING_LOG_S, PROBE_TIMEOUT_S
 log = logging.getLogger(__name__)
 
 MILLISECONDS_PER_S = 1000
+MICROSECONDS_PER_S = 1_000_000
+GIGA, TERA = 1e9, 1e12
 # What `--check` says of an engine as it declares it.
 SHOWN = ("model", "engine", "device", "dtype", "context_window", "vocab_size")
 # For engines that take text; the shortest prompt that every chat model takes.
 TEXT_PROMPT = b'{"messages":[{"role":"user","content":"1"}]}'
 ENDS = frozenset({"stop", "length"})
+# The request by which the rates are measured: of a prompt of so many tokens, so many more. It ends
+# with the step in which this time has passed; a slow engine gets a prompt that leaves half of it.
+MEASURE_S_MAX = 0.8
+MEASURED_PROMPT_MAX, MEASURED_PROMPT_MIN = 256, 16
+MEASURED_TOKENS = 33
+# Far apart, so that neighbours in the prompt are different tokens.
+STRIDE = 7919
 
 # As those of `computing` are counted.
 START_FIELD = 19
@@ -55,28 +67,15 @@ def process_age_s() -> float:
 
 
 class Probe:
-    """A job of one token; implements `EngineEvents`, since outputs are read from steps."""
+    """Jobs one after the other; implements `EngineEvents`, since outputs are read from steps."""
 
     def __init__(self, facts: EngineFacts) -> None:
-        takes_text = Capability.TEXT in facts.capabilities
-        embeds = Capability.EMBEDDINGS in facts.capabilities
+        self._facts = facts
         # A server that loads its model first has as long as for any other answer.
         self._timeout_s = max(PROBE_TIMEOUT_S, facts.silence_s)
-        self.request = secrets.token_bytes(REQUEST_ID_BYTES)
-        self._job = Job(
-            request=self.request,
-            model=facts.model,
-            tokens=[] if takes_text or embeds else [0],
-            salt=b"probe",
-            hashes=b"",
-            sampling=Sampling(max_tokens=1, temperature=0.0, ignore_eos=not takes_text),
-            stop_tokens=[],
-            deadline_ms=int(self._timeout_s * MILLISECONDS_PER_S),
-            request_json=TEXT_PROMPT if takes_text else b"",
-            inputs=[[0]] if embeds else [],
-        )
+        self.request = b""
         self._tokens = 0
-        self._finish: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._finish: asyncio.Future[Output] = asyncio.get_running_loop().create_future()
 
     def on_step(self, step: Step) -> None:
         for output in step.outputs:
@@ -85,7 +84,7 @@ class Probe:
             # A server that thinks before it speaks counts a token and shows none.
             self._tokens = max(self._tokens + output.delivered, output.usage.completion_tokens)
             if output.finish is not None and not self._finish.done():
-                self._finish.set_result(output.finish)
+                self._finish.set_result(output)
 
     def on_kv(self, events: KvEvents) -> None:
         """Of no use to a probe."""
@@ -100,20 +99,84 @@ class Probe:
             self._finish.set_exception(ModelError(f"probe: {error}"))
 
     async def run(self, engine: Engine) -> float:
-        """Seconds until the token came; raises `ModelError` when none did."""
+        """Seconds until one token came; raises `ModelError` when none did."""
+        facts = engine.facts
+        takes_text = Capability.TEXT in facts.capabilities
+        embeds = Capability.EMBEDDINGS in facts.capabilities
+        sampling = Sampling(max_tokens=1, temperature=0.0, ignore_eos=not takes_text)
+        job = self._job([] if takes_text or embeds else [0], sampling, self._timeout_s)
+        if takes_text:
+            job = msgspec.structs.replace(job, request_json=TEXT_PROMPT)
+        elif embeds:
+            job = msgspec.structs.replace(job, inputs=[[0]])
         began_s = time.monotonic()
+        last = await self._end_of(job, engine)
+        if not self._tokens or last.finish not in ENDS:
+            raise ModelError(
+                f"probe: the engine ended with {last.finish!r} and {self._tokens} tokens"
+            )
+        return time.monotonic() - began_s
+
+    async def measure(self, engine: Engine, token_s: float) -> ComputePath | None:
+        """How the engine computes, with its rates where it takes token ids; None where it cannot
+        say. `token_s` is what one token took.
+        """
+        facts = engine.facts
+        if facts.path is None:
+            return None
+        path = msgspec.structs.replace(facts.path, slow=_bounded(facts.path.slow))
+        if Capability.TOKENS not in facts.capabilities:
+            return path
+        room = min(facts.context_window, facts.kv_blocks * facts.block_size) // 2
+        length = max(MEASURED_PROMPT_MIN, int(MEASURE_S_MAX / 2 / max(token_s, 1e-6)))
+        length = min(length, MEASURED_PROMPT_MAX, room)
+        prompt = [place * STRIDE % facts.vocab_size for place in range(length)]
+        sampling = Sampling(max_tokens=min(MEASURED_TOKENS, room), ignore_eos=True)
         try:
-            engine.submit(self._job)
+            last = await self._end_of(self._job(prompt, sampling, MEASURE_S_MAX), engine)
+        except ModelError as error:
+            log.warning("rates not measured: %s", error)
+            return path
+        return msgspec.structs.replace(path, **_rates(last, token_s))
+
+    def _job(self, tokens: list[int], sampling: Sampling, deadline_s: float) -> Job:
+        return Job(
+            request=secrets.token_bytes(REQUEST_ID_BYTES), model=self._facts.model, tokens=tokens,
+            salt=b"probe", hashes=b"", sampling=sampling, stop_tokens=[],
+            deadline_ms=int(deadline_s * MILLISECONDS_PER_S),
+        )  # fmt: skip
+
+    async def _end_of(self, job: Job, engine: Engine) -> Output:
+        """The job's last output; raises `ModelError` where none comes."""
+        self.request, self._tokens = job.request, 0
+        self._finish = asyncio.get_running_loop().create_future()
+        try:
+            engine.submit(job)
             async with asyncio.timeout(self._timeout_s):
-                finish = await self._finish
+                return await self._finish
         except JobRefused as error:
             raise ModelError(f"probe: the engine refused one token: {error}") from error
         except TimeoutError as error:
-            engine.cancel(self.request)
+            engine.cancel(job.request)
             raise ModelError(f"probe: no token within {self._timeout_s:.0f} s") from error
-        if not self._tokens or finish not in ENDS:
-            raise ModelError(f"probe: the engine ended with {finish!r} and {self._tokens} tokens")
-        return time.monotonic() - began_s
+
+
+def _rates(last: Output, token_s: float) -> dict[str, float]:
+    """Of the measured request; an engine too slow for two tokens decodes as it made the first."""
+    made, prefill_us, decode_us = (
+        last.usage.completion_tokens, last.timing.prefill_us, last.timing.decode_us
+    )  # fmt: skip
+    rates = {"decode_tokens_s": 1 / max(token_s, 1e-6)}
+    if made > 1 and decode_us:
+        rates["decode_tokens_s"] = (made - 1) * MICROSECONDS_PER_S / decode_us
+    if prefill_us and last.usage.prompt_tokens:
+        rates["prefill_tokens_s"] = last.usage.prompt_tokens * MICROSECONDS_PER_S / prefill_us
+    return rates
+
+
+def _bounded(reason: str) -> str:
+    """As gateways take it: a compiler's words may be anything."""
+    return "".join(filter(str.isprintable, reason))[:SLOW_CHARS_MAX]
 
 
 async def check(engine: Engine, assets: Assets) -> list[str]:
@@ -124,17 +187,34 @@ async def check(engine: Engine, assets: Assets) -> list[str]:
         await start_engine(engine, probe)
         loaded_s = time.monotonic() - began_s
         probe_s = await probe.run(engine)
+        path = await probe.measure(engine, probe_s)
     finally:
         await engine.close()
     facts = engine.facts
     report = {
         **{name: getattr(facts, name) for name in SHOWN},
+        **_performance(path, facts.ceilings),
         "kv_blocks": f"{facts.kv_blocks} of {facts.block_size} tokens",
         "credits": facts.credits,
         "capabilities": " ".join(facts.capabilities),
         "tokenizer": assets.digest or "the server's own",
         "chat_template": assets.template,
         "load_s": f"{loaded_s:.2f}",
-        "probe_ms": f"{probe_s * 1000:.1f}",
+        "probe_ms": f"{probe_s * MILLISECONDS_PER_S:.1f}",
     }
     return [f"{name}: {value}" for name, value in report.items()]
+
+
+def _performance(path: ComputePath | None, ceilings: Ceilings | None) -> dict[str, str]:
+    """What this machine does with the model, as far as that is known."""
+    told: dict[str, str] = {}
+    if path is not None:
+        told |= {"kernels": path.kernels, "slow": path.slow or "no"}
+        for phase in ("decode", "prefill"):
+            rate = getattr(path, f"{phase}_tokens_s")
+            if rate is not None:
+                told[phase] = f"{rate:,.{0 if rate >= 100 else 2}f} tokens/s, one request alone"
+    if ceilings is not None:
+        told["memory"] = f"{ceilings.read_bytes_s / GIGA:.3g} GB/s read ({ceilings.source})"
+        told["products"] = f"{ceilings.flop_s / TERA:.3g} TFLOP/s"
+    return told

@@ -17,6 +17,7 @@ from inference.contract import frames
 from inference.contract.blocks import HASH_BYTES
 from inference.contract.capabilities import Capability
 from inference.contract.drain import Drain, Draining, Undrain
+from inference.contract.roofline import RUNS_ON, ComputePath
 from inference.engines.base import Engine
 from inference.errors import JobRefused, ModelError
 from inference.node.assets import Assets
@@ -60,6 +61,7 @@ class Node:
         self._options = options
         self._epoch = secrets.token_hex(EPOCH_BYTES)
         self._cold_start_ms = 0
+        self._path: ComputePath | None = None
         self._probe: Probe | None = None
         self._worked_s = 0.0
         self._load = Load(self.jobs)
@@ -75,12 +77,14 @@ class Node:
         began_s = time.monotonic()
         await start_engine(self._engine, self)
         loaded_s = time.monotonic() - began_s
-        probe_s = await self._prove()
+        probe_s = await self._prove(measure=True)
         self._cold_start_ms = round(process_age_s() * 1000)
         log.info(
             "engine ready load_s=%.2f probe_ms=%.1f cold_start_ms=%d",
             loaded_s, probe_s * 1000, self._cold_start_ms,
         )  # fmt: skip
+        if self._path is not None:
+            log.info("%s%s", RUNS_ON, self._path.words)
         self._serving = True
         for link in self.links:
             self._run(self._keep(link))
@@ -198,6 +202,7 @@ class Node:
             cold_start_ms=self._cold_start_ms,
             ceilings=facts.ceilings,
             silence_s=STEP_S_MAX if facts.reports_steps else facts.silence_s,
+            path=self._path,
         )
 
     def on_welcome(self, link: GatewayLink, frame: frames.Welcome, before: str) -> None:
@@ -275,11 +280,14 @@ class Node:
         for report in self.jobs.due_reports(link.gateway, time.monotonic()):
             link.send(report)
 
-    async def _prove(self) -> float:
+    async def _prove(self, *, measure: bool = False) -> float:
         """Seconds that one token took; raises `ModelError` when none came."""
         self._probe = Probe(self._engine.facts)
         try:
-            return await self._probe.run(self._engine)
+            token_s = await self._probe.run(self._engine)
+            if measure:
+                self._path = await self._probe.measure(self._engine, token_s)
+            return token_s
         finally:
             self._probe = None
 

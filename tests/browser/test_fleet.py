@@ -10,11 +10,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import msgspec
+import pytest
 from django.conf import settings
 from playwright.sync_api import Page, expect
 
-from tests.browser.site import NODE, Site, end_process
+from controlplane.fleet.models import Node
+from inference.contract.roofline import ComputePath
+from tests.browser.site import NODE, Site, elsewhere, end_process
 from tests.browser.watch import DESK, PHONE, Watch, fits
 from tests.gateway.nodes.test_approval import foreign_model
 
@@ -103,6 +108,37 @@ def test_a_node_is_drained_and_taken_back(site: Site, watch: Watch) -> None:
     page.get_by_role("button", name="Undrain", exact=True).press("Enter")
     expect(page.get_by_text("takes jobs again")).to_be_visible()
     _until(page, NODE, "ready")
+
+
+def _facts_of_node(change: dict[str, Any]) -> None:
+    node = Node.objects.get(name=NODE)
+    node.facts = {key: value for key, value in (node.facts | change).items() if value is not None}
+    node.save(update_fields=["facts"])
+
+
+@pytest.mark.parametrize(("size", "dark"), [((1280, 800), False), (PHONE, True)])
+def test_a_slow_node_says_why_where_there_is_little_room(
+    site: Site, watch: Watch, size: tuple[int, int], dark: bool
+) -> None:
+    page = watch.sign_in(site, size=size, dark=dark)
+    path = ComputePath(
+        kernels="torch", slow="no native code: no C compiler found; install gcc or clang",
+        decode_tokens_s=251.4, prefill_tokens_s=4_630.0,
+    )  # fmt: skip
+    ceilings = {"read_bytes_s": 7.68e10, "flop_s": 9e11, "source": "torch"}
+    told = {"path": msgspec.structs.asdict(path), "ceilings": ceilings}
+    elsewhere(lambda: _facts_of_node(told))
+    try:
+        _until(page, NODE, path.slow)
+        told_there = _row(page, NODE)
+        for words in ("echo, torch", "alone 251", "prefill 4,630", "of 76.8 GB/s"):
+            assert words in told_there
+        fits(page)
+        remove = page.get_by_role("button", name=f"Remove {NODE}")
+        remove.scroll_into_view_if_needed()
+        expect(remove).to_be_in_viewport(ratio=1)
+    finally:
+        elsewhere(lambda: _facts_of_node(dict.fromkeys(told)))
 
 
 def test_a_pool_is_made_and_a_wrong_one_says_what_is_wrong(site: Site, watch: Watch) -> None:

@@ -4,6 +4,7 @@ REDIS_URL names a Redis of one's own, with a password and a database: all three 
 
 import http.client
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -160,6 +161,7 @@ def test_a_first_start_answers_and_nothing_is_left(first: First) -> None:
     assert first.mode == 0o600
     assert first.text.count(key) == 2
     assert "/setup/" in first.text
+    assert re.search(r"s  the node runs on (native|torch|triton)", first.text)
     status, answer = first.answer
     assert status == 200, answer
     assert answer["usage"]["completion_tokens"] > 0

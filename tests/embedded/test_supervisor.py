@@ -75,6 +75,19 @@ def test_the_environment_reaches_the_child_and_its_output_the_log(tmp_path: Path
         supervisor.stop()
 
 
+def test_what_a_child_says_is_of_its_present_start(tmp_path: Path) -> None:
+    (tmp_path / "talks.log").write_text("before: it runs on air\n")
+    supervisor, _ = made(tmp_path)
+    supervisor.add(child("silent", SLEEP))
+    supervisor.add(child("talks", f"print('now: it runs on steam', flush=True); {SLEEP}"))
+    try:
+        wait_for(lambda: "steam" in (tmp_path / "talks.log").read_text())
+        assert supervisor.said("talks", "it runs on ") == "steam"
+        assert supervisor.said("talks", "before") == supervisor.said("silent", "it runs on ") == ""
+    finally:
+        supervisor.stop()
+
+
 def test_a_child_that_cannot_be_started_is_tried_again(tmp_path: Path) -> None:
     supervisor, said = made(tmp_path)
     program = tmp_path / "program"

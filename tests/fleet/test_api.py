@@ -150,10 +150,12 @@ def test_pools_by_api_leave_the_command_alone() -> None:
     assert call("PUT", "pools/gold", {"nodes_max": 4, "nodes_min": 1})[0] == 201
     assert call("PUT", "pools/gold", {"nodes_min": 2, "separate_caches": True})[0] == 200
     node_credential_create(actor=OPERATOR, name="n1", pool="gold")
-    Node.objects.update(facts={"separates_tenants": False})
+    path = {"kernels": "torch", "slow": "reason", "decode_tokens_s": 9.5, "prefill_tokens_s": None}
+    Node.objects.update(facts={"separates_tenants": False, "path": path})
     first, gold = call("GET", "pools")[1]["data"]
     assert (first["separate_caches"], gold["separate_caches"]) == (False, True)
     assert gold["nodes"][0]["separates_tenants"] is False
+    assert gold["nodes"][0]["path"] == path
     assert call("PUT", "pools/gold", {"nodes_min": 9})[1]["error"]["fields"]["nodes_max"]
     assert call("PUT", "pools/gold", {"start_command": "x"})[0] == 400
     gold = next(pool for pool in call("GET", "pools")[1]["data"] if pool["pool"] == "gold")

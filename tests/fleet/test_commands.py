@@ -61,6 +61,8 @@ def fleet(*arguments: str) -> str:
 def test_a_node_is_drained_taken_back_and_removed_by_command() -> None:
     node_credential("n1")
     assert "n1 new" in fleet("list")
+    Node.objects.update(facts={"path": {"kernels": "torch", "slow": "no C compiler"}})
+    assert "on local, slow: no C compiler: was never connected" in fleet("list")
     for command, standing in (("drain", "draining"), ("undrain", "active"), ("remove", "removed")):
         assert fleet(command, "n1") == "Done."
         assert Node.objects.get().standing == standing

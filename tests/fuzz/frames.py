@@ -24,7 +24,7 @@ from inference.contract.frames import (
 )
 from inference.contract.parts import TokenLogprob, ToolCallDelta, Vectors
 from inference.contract.replay import Resume
-from inference.contract.roofline import Ceilings, Shares
+from inference.contract.roofline import Ceilings, ComputePath, Shares
 from inference.node.assets import ModelAssets
 from tests.fuzz.case import JOB
 from tests.support.fleet import make_output, make_report, make_step
@@ -67,6 +67,7 @@ def hello() -> Hello:
         models=[offer],
         cold_start_ms=5,
         ceilings=Ceilings(read_bytes_s=1e9, flop_s=1e9, source="measured"),
+        path=ComputePath(kernels="torch", slow="reason", decode_tokens_s=1.0),
     )
 
 

@@ -39,7 +39,7 @@ from inference.contract.frames import (
 )
 from inference.contract.parts import TokenLogprob, prompt_at
 from inference.contract.replay import Resume
-from inference.contract.roofline import SHARE_MAX, Ceilings, Shares
+from inference.contract.roofline import SHARE_MAX, SLOW_CHARS_MAX, Ceilings, ComputePath, Shares
 
 CONTEXT_WINDOW_MAX = 16_777_216
 VOCAB_SIZE_MAX = 4_194_304
@@ -49,6 +49,7 @@ MS_PER_S = 1_000
 DRAIN_S_MAX = SILENCE_S_MAX = 86_400.0
 # A device that is faster is not built.
 CEILING_MAX = 1e18
+TOKENS_S = (1e-3, 1e9)
 # 36 minutes: what a span of the waterfall can hold.
 DURATION_US_MAX = 2**31 - 1
 # Prompts of the largest window for 256 requests.
@@ -71,6 +72,7 @@ RANGES: Mapping[type[msgspec.Struct], Mapping[str, Range]] = {
         "silence_s": (0, SILENCE_S_MAX),
     },
     Ceilings: {"read_bytes_s": (1, CEILING_MAX), "flop_s": (1, CEILING_MAX)},
+    ComputePath: {"decode_tokens_s": TOKENS_S, "prefill_tokens_s": TOKENS_S},
     ModelOffer: {"context_window": (1, CONTEXT_WINDOW_MAX), "vocab_size": (0, VOCAB_SIZE_MAX)},
     Step: {
         "running": (0, SEQUENCES_MAX),
@@ -98,9 +100,10 @@ RANGES: Mapping[type[msgspec.Struct], Mapping[str, Range]] = {
 }
 _NONE: Mapping[str, Range] = {}
 _NAMES = {
-    Hello: "hello", Ceilings: "hello.ceilings", ModelOffer: "hello.models", Step: "step",
-    Shares: "step.shares", Processing: "step.processing", KvEvents: "kv", Credits: "credits",
-    Draining: "draining", Pong: "pong", Resume: "resume",
+    Hello: "hello", Ceilings: "hello.ceilings", ComputePath: "hello.path",
+    ModelOffer: "hello.models", Step: "step", Shares: "step.shares",
+    Processing: "step.processing", KvEvents: "kv", Credits: "credits", Draining: "draining",
+    Pong: "pong", Resume: "resume",
 }  # fmt: skip
 FINISHES = frozenset({"stop", "length", "cancelled", "error"})
 EMBED_FINISHES = FINISHES - {"length"}
@@ -154,6 +157,8 @@ def hello_problem(hello: frames.Hello) -> str | None:
         return f"hello.models: {len(hello.models)} is not in 1..{MODELS_MAX}"
     if hello.ceilings is not None and (problem := _ceilings_problem(hello.ceilings)):
         return problem
+    if hello.path is not None and (problem := _path_problem(hello.path)):
+        return problem
     if len({offer.name for offer in hello.models}) != len(hello.models):
         return "hello.models: a name occurs twice"
     return next((problem for offer in hello.models if (problem := _offer_problem(offer))), None)
@@ -163,6 +168,14 @@ def _ceilings_problem(ceilings: Ceilings) -> str | None:
     if not _is_name(ceilings.source, NAME_CHARS_MAX):
         return f"hello.ceilings.source: must have 1 to {NAME_CHARS_MAX} printable characters"
     return figure_problem(ceilings)
+
+
+def _path_problem(path: ComputePath) -> str | None:
+    if not _is_name(path.kernels, NAME_CHARS_MAX):
+        return f"hello.path.kernels: must have 1 to {NAME_CHARS_MAX} printable characters"
+    if path.slow and not _is_name(path.slow, SLOW_CHARS_MAX):
+        return f"hello.path.slow: must have at most {SLOW_CHARS_MAX} printable characters"
+    return figure_problem(path)
 
 
 def _is_name(text: str, chars_max: int) -> bool:

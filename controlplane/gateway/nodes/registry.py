@@ -321,6 +321,7 @@ class Fleet:
                 "credits": hello.credits, "models": [offer.name for offer in hello.models],
                 "cold_start_ms": hello.cold_start_ms, "separates_tenants": link.separates_tenants,
                 "ceilings": hello.ceilings and msgspec.structs.asdict(hello.ceilings),
+                "path": hello.path and msgspec.structs.asdict(hello.path),
                 "offers": [{"model": each.name, "digest": each.digest} for each in hello.models],
             }  # fmt: skip
         self._port.observe(link.identity.id, state, facts)

@@ -28,7 +28,7 @@ DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """The choice made; names as the node announces them."""
+    """The choice made; names as the node announces them. `slow`: why a CPU has no native code."""
 
     device: str
     dtype: str
@@ -36,6 +36,7 @@ class Placement:
     kv_blocks: int
     threads: int | None
     kernels: str = "torch"
+    slow: str = ""
 
     @property
     def torch_dtype(self) -> torch.dtype:
@@ -47,7 +48,7 @@ def choose_placement(shape: ModelShape, options: CompactOptions) -> Placement:
     device = choose_device(options.device)
     if options.threads is not None:
         torch.set_num_threads(options.threads)
-    kernels = _choose_kernels(shape, options, device)
+    kernels, slow = _choose_kernels(shape, options, device)
     dtype = options.dtype
     if dtype == "auto":
         narrow = kernels == "native" or device == "cuda"
@@ -65,6 +66,7 @@ def choose_placement(shape: ModelShape, options: CompactOptions) -> Placement:
         kv_blocks=kv_blocks,
         threads=options.threads,
         kernels=kernels,
+        slow=slow,
     )
 
 
@@ -76,9 +78,9 @@ def choose_device(asked: str) -> str:
     return asked if asked != "auto" else "cuda" if cuda else "cpu"
 
 
-def _choose_kernels(shape: ModelShape, options: CompactOptions, device: str) -> str:
+def _choose_kernels(shape: ModelShape, options: CompactOptions, device: str) -> tuple[str, str]:
     """Native code where it can be had; the reason against it is an error only where it was asked
-    for, and a warning only on a CPU, where torch is several times slower.
+    for, and a warning, which is returned, only on a CPU: torch is several times slower there.
     """
     reasons = {
         "torch was asked for": options.kernels == "torch",
@@ -89,12 +91,13 @@ def _choose_kernels(shape: ModelShape, options: CompactOptions, device: str) -> 
     reason = reason or reason_against(shape, options.block_size)
     if reason is None:
         log.info("steps are computed by native code for %s", instruction_sets()[0].name)
-        return "native"
+        return "native", ""
     if options.kernels == "native":
         raise ModelError(f"kernels: native code cannot be used: {reason}")
-    if device == "cpu":
-        log.warning("steps are computed by torch, not by native code: %s", reason)
-    return "torch"
+    if device != "cpu":
+        return "torch", ""
+    log.warning("steps are computed by torch, not by native code: %s", reason)
+    return "torch", f"no native code: {reason}"
 
 
 def bfloat16_pays(inner: int, outer: int, rows: Sequence[int] = PROBE_ROWS) -> bool:

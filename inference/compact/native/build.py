@@ -127,7 +127,7 @@ def _compiler() -> str:
         found = shutil.which(name)
         if found is not None:
             return found
-    raise NativeUnavailable(f"no C compiler found ({', '.join(COMPILERS)})")
+    raise NativeUnavailable("no C compiler found; install gcc or clang")
 
 
 def _digest(compiler: str, flags: tuple[str, ...]) -> str:

@@ -32,6 +32,7 @@ from vllm.v1.engine.exceptions import EngineDeadError
 from inference.contract.capabilities import Capability
 from inference.contract.frames import Job, KvEvents, Output, Step
 from inference.contract.grammar import Grammar
+from inference.contract.roofline import ComputePath
 from inference.engines.admission import check_job, check_room
 from inference.engines.base import Computing, EngineEvents, EngineFacts, clock_us
 from inference.engines.vllm.index import BlockIndex
@@ -343,6 +344,7 @@ def _facts_of(path: Path, options: VllmOptions, config: Any) -> EngineFacts:
         kv_blocks=config.cache_config.num_gpu_blocks or 0,
         credits=options.running_max,
         capabilities=tuple(sorted(capabilities)),
+        path=ComputePath(kernels="vllm"),
     )
 
 

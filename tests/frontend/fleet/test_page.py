@@ -274,6 +274,30 @@ def test_roofline_use_is_told_in_words_and_not_known_of_engines_that_cannot_say(
     assert text.count(">not known</span>") == 1
 
 
+def test_what_a_node_computes_with_is_told_and_why_it_is_slow(cast: Cast) -> None:
+    node = _node()
+    stella = signed_in(cast.stella)
+    path = {"kernels": "torch", "slow": "no <C> compiler", "decode_tokens_s": 251.4,
+            "prefill_tokens_s": 4_630.0}  # fmt: skip
+    ceilings = {"read_bytes_s": 1.1e11, "flop_s": 1e12, "source": "torch"}
+    own, rates = {"engine": "compact", "device": "cpu"}, ["alone 251", "prefill 4,630"]
+    limits = ["of 110 GB/s", "of 1.00 TFLOP/s"]
+    for facts, hints, slow in (
+        (own, ["compact on cpu"], False),
+        (own | {"path": None, "ceilings": ceilings}, ["compact on cpu", *limits], False),
+        (own | {"path": path}, ["compact on cpu, torch", "no &lt;C&gt; compiler", *rates], True),
+        (own | {"path": path | {"slow": ""}, "ceilings": ceilings},
+         ["compact on cpu, torch", *rates, *limits], False),
+        ({"engine": "vllm", "path": {"kernels": "vllm"}}, ["vllm"], False),
+    ):  # fmt: skip
+        Node.objects.filter(id=node.id).update(facts=facts)
+        text = stella.get("/fleet", headers={"HX-Request": "true"}).content.decode()
+        row = text[text.index('<th scope="row" data-label="Node">') :].split("</tr>")[0]
+        shown = re.findall(r'<div class="hint">([^<]*)</div>', row)
+        assert [each for each in shown if each != "was never connected"] == hints
+        assert ('<span class="status warn">slow</span>' in row) is slow
+
+
 def test_sheds_and_retries_are_told_by_pool_and_by_the_rule_that_sent_them_there(
     cast: Cast,
 ) -> None:

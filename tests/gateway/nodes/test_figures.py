@@ -30,7 +30,7 @@ from inference.contract.frames import (
 )
 from inference.contract.parts import TokenLogprob, ToolCallDelta, Vectors
 from inference.contract.replay import Resume
-from inference.contract.roofline import Ceilings, Shares
+from inference.contract.roofline import Ceilings, ComputePath, Shares
 from tests.support.fleet import (
     QUICK,
     World,
@@ -59,7 +59,10 @@ def full_output(job: Job) -> Output:
 
 def full_frames(job: Job) -> list[FromNode]:
     """One of each kind, with something in every field that can hold a figure."""
-    hello = make_hello(ceilings=Ceilings(read_bytes_s=1e9, flop_s=1e9, source="test"))
+    hello = make_hello(
+        ceilings=Ceilings(read_bytes_s=1e9, flop_s=1e9, source="test"),
+        path=ComputePath(kernels="torch", decode_tokens_s=1.0, prefill_tokens_s=1.0),
+    )
     offer = msgspec.structs.replace(hello.models[0], dimensions=[8])
     step = msgspec.structs.replace(
         make_step(full_output(job)),

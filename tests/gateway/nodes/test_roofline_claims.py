@@ -1,4 +1,4 @@
-"""What a node says of its ceilings and of its shares of them: bounded, and optional."""
+"""What a node says of its ceilings, its shares of them and its kernels: bounded, and optional."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from controlplane.gateway.nodes.checks import hello_problem, step_problem
-from inference.contract.roofline import Ceilings, Shares
+from inference.contract.roofline import SLOW_CHARS_MAX, Ceilings, ComputePath, Shares
 from tests.support.fleet import make_hello, make_step
 
 
@@ -31,3 +31,24 @@ def test_a_ceiling_is_a_number_above_zero_with_its_source(field: str, value: obj
     bad = msgspec.structs.replace(good, **{field: value})
     problem = hello_problem(make_hello(ceilings=bad))
     assert problem is not None and problem.startswith(f"hello.ceilings.{field}:")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("kernels", ""),
+        ("kernels", "k" * 101),
+        ("kernels", "a\0"),
+        ("slow", "a\nb"),
+        ("slow", "s" * (SLOW_CHARS_MAX + 1)),
+        ("decode_tokens_s", 0.0),
+        ("prefill_tokens_s", math.inf),
+    ],
+)
+def test_how_a_node_computes_is_short_text_and_rates(field: str, value: object) -> None:
+    good = ComputePath(kernels="torch", slow="s" * SLOW_CHARS_MAX, decode_tokens_s=1.5)
+    for fine in (None, good, ComputePath(kernels="native AVX2")):
+        assert hello_problem(make_hello(path=fine)) is None
+    bad = msgspec.structs.replace(good, **{field: value})
+    problem = hello_problem(make_hello(path=bad))
+    assert problem is not None and problem.startswith(f"hello.path.{field}:")

@@ -175,6 +175,8 @@ def _line(view: NodeView) -> str:
     facts = view.node.facts
     engine = facts.get("engine", "?")
     told = f"{view.node.name} {view.state} {engine} on {view.node.region}"
+    if slow := view.path.get("slow"):
+        told += f", slow: {slow}"
     if view.shares_cache:
         told += ", tenants share its prefix cache"
     return f"{told}: {view.reason}" if view.reason else told

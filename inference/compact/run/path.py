@@ -1,0 +1,30 @@
+"""What a loaded model computes with, in words, and what of that is slower than it need be."""
+
+from inference.compact.layers.ops import PLAIN
+from inference.compact.load.placement import Placement
+from inference.compact.native.build import instruction_sets
+from inference.compact.run.eager import EagerModel
+from inference.compact.run.graphs import RecordedModel, can_record
+from inference.compact.run.runner import LoadedModel
+from inference.contract.roofline import ComputePath
+
+
+def compute_path(model: LoadedModel, placement: Placement) -> ComputePath:
+    """Without rates; those are measured later."""
+    if placement.kernels == "native":
+        return ComputePath(kernels=f"native {instruction_sets()[0].name}")
+    eager = model.eager if isinstance(model, RecordedModel) else model
+    if placement.device == "cpu" or not isinstance(eager, EagerModel):
+        return ComputePath(kernels="torch", slow=placement.slow)
+    decoder = eager.decoder
+    by_torch = {
+        "decode attention": decoder.kernels.decode_masks,
+        "prefill attention": decoder.kernels.prefill_masks,
+        "norms and gates": decoder.ops is PLAIN,
+    }
+    lacking = [name for name, holds in by_torch.items() if holds]
+    slow = [f"torch computes {' and '.join(lacking)}, not Triton"] if lacking else []
+    if can_record(decoder) and eager is model:
+        slow.append("decode steps are not recorded as CUDA graphs")
+    kernels = "torch" if len(lacking) == len(by_torch) else "triton"
+    return ComputePath(kernels=kernels, slow="; ".join(slow))
