@@ -5,7 +5,9 @@ bodies without what is default.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -21,6 +23,9 @@ from controlplane.routing.rulesjson import read_rules, write_rules
 POOL, MODEL, ORGANIZATION = "pool", "model", "organization"
 PROJECT, TEMPLATE, ROUTING = "project", "template", "routing"
 PRICED = ("input", "cached", "output")
+# Fields of limits and of budgets: of all requests, of each end user's, and by the model's name.
+LIMITS = ("limits", "user_limits", "model_limits")
+BUDGETS = ("budget", "user_budget", "model_budgets")
 _USD = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 Key = tuple[str, ...]
 Fields = dict[str, Any]
@@ -86,15 +91,18 @@ def _thing(key: Key, spec: msgspec.Struct, path: str) -> Thing:
     fields = msgspec.to_builtins(spec)
     for name in ("name", "projects", "templates"):
         fields.pop(name, None)
-    try:
+    with below(path):
         return Thing(key, canonical(fields), path)
+
+
+@contextmanager
+def below(path: str) -> Iterator[None]:
+    """Puts the fields of a ValidationError under a path."""
+    try:
+        yield
     except ValidationError as error:
-        raise below(path, error) from error
-
-
-def below(path: str, error: ValidationError) -> ValidationError:
-    """The error with its fields under a path."""
-    return ValidationError({f"{path}.{field}": told for field, told in error.message_dict.items()})
+        told = {f"{path}.{field}": words for field, words in error.message_dict.items()}
+        raise ValidationError(told) from error
 
 
 def _check_once(things: Iterable[Thing]) -> None:
@@ -144,16 +152,20 @@ def _usd(value: str | int | float) -> str:
     return text
 
 
-def _budget(value: Fields | None) -> Fields | None:
+def _budget(value: Fields | None, field: str) -> Fields | None:
     if value is None:
         return None
     try:
         made = {**value, "usd": usd_plain(nano_from_usd(_usd(value["usd"])))}
     except ValueError as error:
-        raise ValidationError({"budget.usd": f"{error}."}) from error
+        raise ValidationError({f"{field}.usd": f"{error}."}) from error
     if alerts := value.get("alerts"):
         made["alerts"] = sorted(alerts)
     return _unusual(made, BudgetSpec)
+
+
+def _model_budgets(value: Mapping[str, Fields]) -> Fields:
+    return {model: _budget(value[model], f"{BUDGETS[2]}.{model}") for model in sorted(value)}
 
 
 def _unusual(fields: Fields, shape: type[msgspec.Struct]) -> Fields:
@@ -173,6 +185,11 @@ def _limits(value: Fields | None) -> Fields | None:
     return kept or None
 
 
+def _model_limits(value: Mapping[str, Fields]) -> Fields:
+    kept = {model: _limits(value[model]) for model in sorted(value)}
+    return {model: limits for model, limits in kept.items() if limits}
+
+
 def _body(value: Any) -> Any:
     return msgspec.json.decode(msgspec.json.encode(read_shape(value, PromptBody, field="body")))
 
@@ -182,6 +199,8 @@ def _rules(value: Any) -> Any:
 
 
 _FORMS: dict[str, Callable[[Any], Any]] = {
-    "price": _price, "prices": _prices, "purchase": _purchase, "budget": _budget,
-    "limits": _limits, "body": _body, "rules": _rules, "card_hour_usd": _card_hour,
+    "price": _price, "prices": _prices, "purchase": _purchase,
+    "limits": _limits, "user_limits": _limits, "model_limits": _model_limits,
+    "budget": partial(_budget, field=BUDGETS[0]), "user_budget": partial(_budget, field=BUDGETS[1]),
+    "model_budgets": _model_budgets, "body": _body, "rules": _rules, "card_hour_usd": _card_hour,
 }  # fmt: skip
