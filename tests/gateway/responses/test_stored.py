@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx2
 import msgspec
 import openai
 import pytest
@@ -229,6 +230,52 @@ async def test_a_cancelled_response_stays_cancelled(client: AsyncOpenAI, keeping
     assert (await client.responses.retrieve(queued.id)).status == "cancelled"
     (settled,) = keeping.under_test.ledger.settled.values()
     assert settled.counts.output < 1_000
+
+
+async def test_one_that_ends_while_it_is_cancelled_stays_as_it_ended(
+    client: AsyncOpenAI, keeping: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents, world = keeping.under_test.contents, keeping.under_test.world
+    read = contents.read
+
+    async def slow(project: str, request: bytes) -> KeptContent | None:
+        found = await read(project, request)
+        await until(lambda: not world.background)
+        return found
+
+    queued = await client.responses.create(**{**ASKED, "max_output_tokens": 100}, background=True)
+    monkeypatch.setattr(contents, "read", slow)
+    assert (await client.responses.cancel(queued.id)).status == "incomplete"
+    assert (await client.responses.retrieve(queued.id)).status == "incomplete"
+    assert len(keeping.under_test.ledger.settled) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_one_that_is_cancelled_as_it_ends_tells_of_no_other_end(
+    client: AsyncOpenAI, keeping: Serving, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    contents = keeping.under_test.contents
+    keep_end = contents.keep_end
+
+    async def late(content: KeptContent) -> bool:
+        (row,) = rows(keeping)
+        assert await keep_end(kept.ended(row, status="cancelled"))
+        return await keep_end(content)
+
+    monkeypatch.setattr(contents, "keep_end", late)
+    body = {**ASKED, "background": True, "stream": stream}
+    text = (await keeping.client.post("/v1/responses", json=body)).text if not stream else ""
+    if stream:
+        with pytest.raises(httpx2.RemoteProtocolError):
+            async with keeping.client.stream("POST", "/v1/responses", json=body) as answer:
+                async for part in answer.aiter_text():
+                    text += part
+    await keeping.under_test.at_rest()
+    assert '"status":"in_progress"' in text or not stream
+    assert "response.incomplete" not in text and "response.completed" not in text
+    assert [each.status for each in rows(keeping)] == ["cancelled"]
+    (settled,) = keeping.under_test.ledger.settled.values()
+    assert settled.counts.output == ASKED["max_output_tokens"]
 
 
 @pytest.mark.parametrize("forgotten", [False, True])
