@@ -6,6 +6,7 @@ ours, as are `safety_blocked` and `output_truncated`.
 
 from collections.abc import Iterable
 
+from controlplane.gateway.ports import Room
 from controlplane.kernel.apis import AWAY, DENIED, INVALID, SERVER_ERROR, Error, error_body
 from controlplane.kernel.limits import ReachedLimit
 
@@ -16,7 +17,9 @@ UNAVAILABLE = 503
 
 
 class Refusal(Exception):
-    """An answer that is not a completion; `param` names the field at fault."""
+    """An answer that is not a completion; `param` names the field at fault. One by a limit has
+    the `rooms` of all that were asked.
+    """
 
     def __init__(
         self,
@@ -37,6 +40,7 @@ class Refusal(Exception):
         self.headers = headers
         self.degraded: dict[str, object] | None = None
         self.limit: ReachedLimit | None = None
+        self.rooms: tuple[Room, ...] = ()
 
     @property
     def body(self) -> Error:

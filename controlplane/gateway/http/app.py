@@ -244,6 +244,7 @@ class HttpOut:
             return
         named = {line.partition(":")[0] for line in lines}
         lines += [f"{name}: {value}" for name, value in refusal.headers if name not in named]
+        lines += self.dialect.room_lines(refusal.rooms)
         self.send_whole(refusal.status, self.dialect.error_body(refusal, self._request), lines)
 
     def fail(self, event: bytes) -> None:

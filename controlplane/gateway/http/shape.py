@@ -9,6 +9,7 @@ from controlplane.gateway.app_state import AppState
 from controlplane.gateway.ask import Ask, Operation
 from controlplane.gateway.call import Call
 from controlplane.gateway.http.exchange import Incoming
+from controlplane.gateway.ports import Room
 from controlplane.gateway.progress import Out, Progress, Trail
 from controlplane.gateway.refusal import Refusal
 from controlplane.gateway.results import Asked
@@ -21,6 +22,9 @@ class Dialect(Protocol):
 
     def lines(self, request: str, trail: Trail) -> list[str]:
         """Headers of its own on every answer, as `name: value`."""
+
+    def room_lines(self, rooms: tuple[Room, ...]) -> list[str]:
+        """Headers of its own on a refusal by a limit."""
 
     def error_body(self, refusal: Refusal, request: str) -> bytes:
         """A failure before anything was sent."""
