@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
@@ -47,6 +48,7 @@ CHAT_PATH = "/v1/chat/completions"
 PREFLIGHT_PATH = "/v1/preflight"
 COUNT_PATH = MESSAGES_PATH + "/count_tokens"
 DESCRIPTION_PATH = "/v1/openapi.json"
+DELETABLE = re.compile(r"/v1/(responses|files)/[^/]+")
 OPENAI_VERSION = "openai-version: 2020-10-01"
 OK = 200
 JSON = "content-type: application/json"
@@ -125,7 +127,7 @@ class GatewayApp:
     async def _answer(self, exchange: Exchange, call: Call, out: HttpOut) -> None:
         path, method = exchange.path, exchange.method
         if method == "OPTIONS":
-            out.send_whole(OK, b"", preflight_lines(call, self.state.pages_origins))
+            out.send_whole(OK, b"", preflight_lines(call, path, self.state.pages_origins))
             return
         shape = SHAPES.get(path)
         if shape is not None:
@@ -361,12 +363,13 @@ def cors_lines(call: Call, origins: frozenset[str]) -> list[str]:
     ]
 
 
-def preflight_lines(call: Call, origins: frozenset[str]) -> list[str]:
+def preflight_lines(call: Call, path: str, origins: frozenset[str]) -> list[str]:
     """What a browser is told besides, when it asks before a request."""
     if not cors_lines(call, origins):
         return []
+    methods = "GET, POST, DELETE" if DELETABLE.fullmatch(path) else "GET, POST"
     return [
-        "access-control-allow-methods: GET, POST",
+        f"access-control-allow-methods: {methods}",
         f"access-control-allow-headers: {ALLOWED}",
         f"access-control-max-age: {PREFLIGHT_S}",
     ]

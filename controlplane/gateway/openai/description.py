@@ -3,6 +3,7 @@
 It says nothing of this installation, so whoever asks may have it.
 """
 
+import re
 from functools import cache
 from typing import Any
 
@@ -10,6 +11,16 @@ import msgspec
 
 from controlplane.gateway.anthropic.messages import CountedTokens, CountRequest, MessagesRequest
 from controlplane.gateway.anthropic.render import AnsweredMessage
+from controlplane.gateway.batches.http import BatchRequest
+from controlplane.gateway.batches.objects import (
+    BatchList,
+    BatchObject,
+    Deleted,
+    FileList,
+    FileObject,
+    FileUpload,
+    ItemList,
+)
 from controlplane.gateway.openai import scores
 from controlplane.gateway.openai.bodies import ChatCompletion, EmbeddingList, TextCompletion
 from controlplane.gateway.openai.chat import ChatRequest
@@ -29,24 +40,76 @@ TEXT = {"type": "string"}
 EVENTS = {"text/event-stream": {"schema": TEXT | {"description": "The events of the API."}}}
 RETRY = {"name": "Idempotency-Key", "in": "header", "schema": TEXT}
 BEARER = {"type": "http", "scheme": "bearer", "description": "An inference key."}
-# Name, summary, what is answered, what is sent.
-OPERATIONS: dict[str, tuple[str, str, Any, Any]] = {
-    "/v1/chat/completions": ("createChatCompletion", "Answer a chat.", ChatCompletion, ChatRequest),
-    "/v1/completions": ("createCompletion", "Continue a text.", TextCompletion, CompletionRequest),
-    "/v1/responses": ("createResponse", "Answer as a response.", ResponseObject, ResponseRequest),
-    "/v1/embeddings": ("createEmbedding", "Embed texts.", EmbeddingList, EmbeddingRequest),
-    "/v1/rerank": ("createRerank", "Order documents.", scores.RerankList, scores.RerankRequest),
-    "/v1/score": ("createScore", "Score pairs of texts.", scores.ScoreList, scores.ScoreRequest),
-    "/v1/moderations": ("createModeration", "Judge texts.", ModerationList, ModerationRequest),
-    "/v1/tokenize": ("tokenize", "Get token ids.", extras.TokenList, extras.TokenizeRequest),
-    "/v1/detokenize": ("detokenize", "Get a text.", extras.Detokenized, extras.DetokenizeRequest),
-    "/v1/messages": ("createMessage", "Answer a chat.", AnsweredMessage, MessagesRequest),
-    "/v1/messages/count_tokens": ("countTokens", "Count a prompt.", CountedTokens, CountRequest),
-    "/v1/preflight": ("createPreflight", "See what a chat would meet.", Preflight, ChatRequest),
-    "/v1/models": ("listModels", "List the models of the key.", ModelList, None),
-    "/v1/models/{model}": ("retrieveModel", "Get a model.", ModelFacts, None),
-    "/v1/key": ("retrieveKey", "Get what is left of limits and budgets.", KeyAnswer, None),
+BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+FORM = "multipart/form-data"
+# What may be in a query, and in whose.
+QUERY: dict[str, dict[str, Any]] = {
+    "after": TEXT, "limit": {"type": "integer"}, "order": {"enum": ["asc", "desc"]},
+    "purpose": TEXT,
+}  # fmt: skip
+QUERIES = {
+    "listFiles": tuple(QUERY),
+    "listBatches": ("after", "limit"),
+    "listInputItems": ("after", "limit", "order"),
 }
+RESPONSE, FILE, BATCH = "/v1/responses/{response}", "/v1/files/{file}", "/v1/batches/{batch}"
+# By path and method: name, summary, what is answered (None: bytes), what is sent.
+OPERATIONS: dict[tuple[str, str], tuple[str, str, Any, Any]] = {
+    ("/v1/chat/completions", "post"): (
+        "createChatCompletion", "Answer a chat.", ChatCompletion, ChatRequest
+    ),
+    ("/v1/completions", "post"): (
+        "createCompletion", "Continue a text.", TextCompletion, CompletionRequest
+    ),
+    ("/v1/responses", "post"): (
+        "createResponse", "Answer as a response.", ResponseObject, ResponseRequest
+    ),
+    (RESPONSE, "get"): ("retrieveResponse", "Get a stored response.", ResponseObject, None),
+    (RESPONSE, "delete"): ("deleteResponse", "Delete a stored response.", Deleted, None),
+    (f"{RESPONSE}/cancel", "post"): (
+        "cancelResponse", "Cancel a background response.", ResponseObject, None
+    ),
+    (f"{RESPONSE}/input_items", "get"): ("listInputItems", "List its input.", ItemList, None),
+    ("/v1/embeddings", "post"): (
+        "createEmbedding", "Embed texts.", EmbeddingList, EmbeddingRequest
+    ),
+    ("/v1/rerank", "post"): (
+        "createRerank", "Order documents.", scores.RerankList, scores.RerankRequest
+    ),
+    ("/v1/score", "post"): (
+        "createScore", "Score pairs of texts.", scores.ScoreList, scores.ScoreRequest
+    ),
+    ("/v1/moderations", "post"): (
+        "createModeration", "Judge texts.", ModerationList, ModerationRequest
+    ),
+    ("/v1/tokenize", "post"): (
+        "tokenize", "Get token ids.", extras.TokenList, extras.TokenizeRequest
+    ),
+    ("/v1/detokenize", "post"): (
+        "detokenize", "Get a text.", extras.Detokenized, extras.DetokenizeRequest
+    ),
+    ("/v1/messages", "post"): (
+        "createMessage", "Answer a chat.", AnsweredMessage, MessagesRequest
+    ),
+    ("/v1/messages/count_tokens", "post"): (
+        "countTokens", "Count a prompt.", CountedTokens, CountRequest
+    ),
+    ("/v1/preflight", "post"): (
+        "createPreflight", "See what a chat would meet.", Preflight, ChatRequest
+    ),
+    ("/v1/models", "get"): ("listModels", "List the models of the key.", ModelList, None),
+    ("/v1/models/{model}", "get"): ("retrieveModel", "Get a model.", ModelFacts, None),
+    ("/v1/key", "get"): ("retrieveKey", "Get what is left of limits and budgets.", KeyAnswer, None),
+    ("/v1/files", "post"): ("createFile", "Upload a file.", FileObject, FileUpload),
+    ("/v1/files", "get"): ("listFiles", "List files.", FileList, None),
+    (FILE, "get"): ("retrieveFile", "Get facts of a file.", FileObject, None),
+    (FILE, "delete"): ("deleteFile", "Delete a file.", Deleted, None),
+    (f"{FILE}/content", "get"): ("downloadFile", "Get the bytes of a file.", None, None),
+    ("/v1/batches", "post"): ("createBatch", "Run a batch.", BatchObject, BatchRequest),
+    ("/v1/batches", "get"): ("listBatches", "List batches.", BatchList, None),
+    (BATCH, "get"): ("retrieveBatch", "Get a batch.", BatchObject, None),
+    (f"{BATCH}/cancel", "post"): ("cancelBatch", "Cancel a batch.", BatchObject, None),
+}  # fmt: skip
 
 
 @cache
@@ -59,32 +122,40 @@ def description() -> bytes:
         # More is taken than is named here; see `tolerant.py`.
         schema.pop("additionalProperties", None)
     content = {each: {JSON: {"schema": ref}} for each, ref in zip(listed, refs, strict=True)}
+    paths: dict[str, dict[str, Any]] = {}
+    for (path, method), operation in OPERATIONS.items():
+        paths.setdefault(path, {})[method] = _operation(path, *operation, content)
     told = {
         "openapi": "3.1.1",
         "info": {"title": "Sluice inference", "version": "1"},
         "security": [{"inferenceKey": []}],
-        "paths": {path: _path(path, *told, content) for path, told in OPERATIONS.items()},
+        "paths": paths,
         "components": {"schemas": components, "securitySchemes": {"inferenceKey": BEARER}},
     }
     return msgspec.json.encode(told)
 
 
-def _path(
+def _operation(
     path: str, name: str, summary: str, answer: Any, body: Any, content: dict[Any, Any]
 ) -> dict[str, Any]:
-    """A path has one operation: `post` where it takes a body, else `get`."""
     failed = {"description": "See `code`.", "content": content[Error]}
-    streams = EVENTS if path.endswith(("completions", "messages", "responses")) else {}
-    done = {"description": "Done.", "content": content[answer] | streams}
+    streams = EVENTS if body and path.endswith(("completions", "messages", "responses")) else {}
+    done = {"description": "Done.", "content": content[answer] | streams if answer else BYTES}
     told: dict[str, Any] = {
         "operationId": name,
         "summary": summary,
         "responses": {"200": done, "4XX": failed, "5XX": failed},
     }
-    if "{model}" in path:
-        told["parameters"] = [{"name": "model", "in": "path", "required": True, "schema": TEXT}]
-    if body is None:
-        return {"get": told}
-    told["parameters"] = [RETRY]
-    told["requestBody"] = {"required": True, "content": content[body]}
-    return {"post": told}
+    parameters = [
+        {"name": each, "in": "path", "required": True, "schema": TEXT}
+        for each in re.findall(r"{(\w+)}", path)
+    ]
+    parameters += [
+        {"name": each, "in": "query", "schema": QUERY[each]} for each in QUERIES.get(name, ())
+    ]
+    if body is FileUpload:
+        told["requestBody"] = {"required": True, "content": {FORM: content[body][JSON]}}
+    elif body is not None:
+        parameters.append(RETRY)
+        told["requestBody"] = {"required": True, "content": content[body]}
+    return told | ({"parameters": parameters} if parameters else {})

@@ -14,6 +14,7 @@ from openai import AsyncOpenAI
 from controlplane.gateway.responses import kept
 from controlplane.kernel.contents.kept import KeptContent
 from controlplane.kernel.money import usd_text
+from tests.support.described import answer_shape, check_described
 from tests.support.fleet import MODEL, echo_node
 from tests.support.ports import KEY, PROJECT, make_key
 from tests.support.serving import Serving
@@ -107,6 +108,26 @@ async def test_a_response_follows_another(client: AsyncOpenAI, keeping: Serving)
     assert [item.role for item in items] == ["user", "assistant", "user", "assistant", "user"]
     paged = [item.id async for item in client.responses.input_items.list(third.id, limit=2)]
     assert paged == [item.id for item in reversed(items)]
+
+
+async def test_stored_responses_are_as_described(client: AsyncOpenAI, keeping: Serving) -> None:
+    ask, path = keeping.client.request, "/v1/responses"
+    for cancels in (False, True):
+        body = {**(LONG if cancels else ASKED), "background": True}
+        told = (await ask("POST", path, json=body)).json()
+        check_described(told, answer_shape(path))
+        at = f"{path}/{told['id']}"
+        shown = [("GET", f"{path}/{{response}}", at)]
+        if cancels:
+            shown.append(("POST", f"{path}/{{response}}/cancel", f"{at}/cancel"))
+        else:
+            await ended(client, told["id"])
+        shown.append(("GET", f"{path}/{{response}}/input_items", f"{at}/input_items?order=asc"))
+        shown.append(("DELETE", f"{path}/{{response}}", at))
+        for method, described, url in shown:
+            answer = await ask(method, url)
+            assert answer.status_code == 200, answer.text
+            check_described(answer.json(), answer_shape(described, method.lower()))
 
 
 async def test_a_call_of_a_tool_is_answered_by_its_output_alone(
