@@ -33,8 +33,3 @@ def limit_parts_of(subjects: Iterable[uuid.UUID]) -> dict[uuid.UUID, list[RateLi
     for row in RateLimit.objects.filter(subject_id__in=list(subjects)):
         found.setdefault(row.subject_id, []).append(row)
     return found
-
-
-def limits_of(subjects: Iterable[uuid.UUID]) -> dict[uuid.UUID, RateLimit]:
-    rows = RateLimit.objects.filter(ALL, subject_id__in=list(subjects))
-    return {row.subject_id: row for row in rows}
