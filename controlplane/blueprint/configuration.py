@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 from django.core.exceptions import ValidationError
 from django.db import transaction
 
-from controlplane.billing.budgets.services import budget_id
+from controlplane.billing.budgets.services import Subject, budget_id
 from controlplane.blueprint.current import ORGANIZATIONS_MAX, current_things, organization_of
 from controlplane.blueprint.document import Document
-from controlplane.blueprint.steps import STEPS, Applying, BudgetStep, budget_steps
+from controlplane.blueprint.steps import STEPS, Applying, ConfiguredPart, budget_parts, budget_step
 from controlplane.blueprint.things import ORGANIZATION, Fields, Thing, below, document_of, things_of
 from controlplane.blueprint.yamltext import Lines, line_of, read_yaml, write_yaml
 from controlplane.core.api.shapes import read_shape
@@ -71,7 +71,7 @@ def configuration_apply(*, actor: Actor, text: str, dry_run: bool = True) -> lis
 def _apply(actor: Actor, wanted: list[Thing]) -> list[ValueChange]:
     now = current_things(actor, _organizations(wanted))
     changes: list[ValueChange] = []
-    budgets: list[tuple[Thing, BudgetStep]] = []
+    budgets: list[tuple[Thing, Subject, ConfiguredPart]] = []
     for thing in wanted:
         before = now.get(thing.key)
         after = {**(before or {}), **thing.fields}
@@ -82,11 +82,11 @@ def _apply(actor: Actor, wanted: list[Thing]) -> list[ValueChange]:
         step = Applying(actor, thing.key, before, after)
         with below(thing.path):
             STEPS[thing.key[0]](step)
-        budgets.extend((thing, each) for each in budget_steps(step))
+        budgets.extend((thing, *each) for each in budget_parts(step))
     # Last, and in the order of their ids: every hold locks these rows, and in that order.
-    for thing, budget in sorted(budgets, key=lambda one: budget_id(one[1].subject)):
+    for thing, subject, part in sorted(budgets, key=lambda one: budget_id(one[1])):
         with below(thing.path):
-            budget.run()
+            budget_step(actor, subject, part)
     return changes
 
 

@@ -137,7 +137,7 @@ def _prices(step: Applying, project: Project) -> None:
             services.price_publish(actor=step.actor, model=model, draft=draft, project=project)
 
 
-class _Part(NamedTuple):
+class ConfiguredPart(NamedTuple):
     """A limit or a budget that is to be another, or none: its field, and of what it is."""
 
     field: str
@@ -146,16 +146,16 @@ class _Part(NamedTuple):
     per_user: bool = False
 
 
-def _parts(step: Applying, names: tuple[str, str, str]) -> Iterator[_Part]:
+def _parts(step: Applying, names: tuple[str, str, str]) -> Iterator[ConfiguredPart]:
     *alone, of_models = names
     for name, per_user in zip(alone, (False, True), strict=True):
         if step.changed(name):
-            yield _Part(name, step.after[name], per_user=per_user)
+            yield ConfiguredPart(name, step.after[name], per_user=per_user)
     if step.changed(of_models):
         before, after = (step.before or {}).get(of_models) or {}, step.after[of_models]
         for model in sorted(before.keys() | after.keys()):
             if after.get(model) != before.get(model):
-                yield _Part(f"{of_models}.{model}", after.get(model), model)
+                yield ConfiguredPart(f"{of_models}.{model}", after.get(model), model)
 
 
 def _limits(step: Applying, subject: Organization | Project) -> None:
@@ -166,28 +166,8 @@ def _limits(step: Applying, subject: Organization | Project) -> None:
             rate_limit_set(actor=step.actor, subject=limited, **limits._asdict())
 
 
-class BudgetStep(NamedTuple):
-    """A budget to set, or where it has no terms to end."""
-
-    actor: Actor
-    subject: Subject
-    field: str
-    terms: things.Fields | None
-
-    def run(self) -> None:
-        """Raises ValidationError by the field's path."""
-        if self.terms is None:
-            budget_end(actor=self.actor, subject=self.subject)
-            return
-        terms = {name: value for name, value in self.terms.items() if name != "usd"}
-        terms["alerts"] = tuple(terms.get("alerts", ()))
-        draft = BudgetDraft(allowance_nano=nano_from_usd(self.terms["usd"]), **terms)
-        with below(self.field):
-            budget_plan(actor=self.actor, subject=self.subject, draft=draft)
-
-
-def budget_steps(step: Applying) -> Iterator[BudgetStep]:
-    """Those of a thing whose other fields were set before."""
+def budget_parts(step: Applying) -> Iterator[tuple[Subject, ConfiguredPart]]:
+    """Budgets to set of a thing whose other fields were set before."""
     for part in _parts(step, things.BUDGETS):
         organization = organization_of(step.key[1])
         subject: Subject = organization
@@ -197,7 +177,18 @@ def budget_steps(step: Applying) -> Iterator[BudgetStep]:
                 raise ValidationError({"name": f"Project {step.key[-1]!r} not found."})
             divided = part.model or part.per_user
             subject = ProjectPart(project, part.model) if divided else project
-        yield BudgetStep(step.actor, subject, part.field, part.value)
+        yield subject, part
+
+
+def budget_step(actor: Actor, subject: Subject, part: ConfiguredPart) -> None:
+    if part.value is None:
+        budget_end(actor=actor, subject=subject)
+        return
+    terms = {name: value for name, value in part.value.items() if name != "usd"}
+    terms["alerts"] = tuple(terms.get("alerts", ()))
+    draft = BudgetDraft(allowance_nano=nano_from_usd(part.value["usd"]), **terms)
+    with below(part.field):
+        budget_plan(actor=actor, subject=subject, draft=draft)
 
 
 def _template(step: Applying) -> None:

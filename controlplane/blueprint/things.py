@@ -141,8 +141,14 @@ def _purchase(value: Fields | None) -> Fields | None:
     return None if value is None else _rates(value, "purchase")
 
 
-def _prices(value: Mapping[str, Fields]) -> Fields:
-    return {model: _price(value[model], f"prices.{model}") for model in sorted(value)}
+def _of_models(form: Callable[[Any, str], Fields | None], field: str) -> Callable[[Any], Fields]:
+    """Fields by the name of the model; what says nothing is not there."""
+
+    def made(value: Mapping[str, Fields]) -> Fields:
+        found = {model: form(value[model], f"{field}.{model}") for model in sorted(value)}
+        return {model: fields for model, fields in found.items() if fields}
+
+    return made
 
 
 def _usd(value: str | int | float) -> str:
@@ -164,10 +170,6 @@ def _budget(value: Fields | None, field: str) -> Fields | None:
     return _unusual(made, BudgetSpec)
 
 
-def _model_budgets(value: Mapping[str, Fields]) -> Fields:
-    return {model: _budget(value[model], f"{BUDGETS[2]}.{model}") for model in sorted(value)}
-
-
 def _unusual(fields: Fields, shape: type[msgspec.Struct]) -> Fields:
     """Without what is default, however it was written."""
     usual = {field.name: field.default for field in msgspec.structs.fields(shape)}
@@ -180,14 +182,9 @@ def usd_plain(nano: int) -> str:
     return f"{whole}.{digits.rstrip('0').ljust(2, '0')}"
 
 
-def _limits(value: Fields | None) -> Fields | None:
+def _limits(value: Fields | None, _: str = "") -> Fields | None:
     kept = {name: limit for name, limit in (value or {}).items() if limit is not None}
     return kept or None
-
-
-def _model_limits(value: Mapping[str, Fields]) -> Fields:
-    kept = {model: _limits(value[model]) for model in sorted(value)}
-    return {model: limits for model, limits in kept.items() if limits}
 
 
 def _body(value: Any) -> Any:
@@ -199,8 +196,9 @@ def _rules(value: Any) -> Any:
 
 
 _FORMS: dict[str, Callable[[Any], Any]] = {
-    "price": _price, "prices": _prices, "purchase": _purchase,
-    "limits": _limits, "user_limits": _limits, "model_limits": _model_limits,
+    "price": _price, "prices": _of_models(_price, "prices"), "purchase": _purchase,
+    "limits": _limits, "user_limits": _limits, "model_limits": _of_models(_limits, LIMITS[2]),
     "budget": partial(_budget, field=BUDGETS[0]), "user_budget": partial(_budget, field=BUDGETS[1]),
-    "model_budgets": _model_budgets, "body": _body, "rules": _rules, "card_hour_usd": _card_hour,
+    "model_budgets": _of_models(_budget, BUDGETS[2]),
+    "body": _body, "rules": _rules, "card_hour_usd": _card_hour,
 }  # fmt: skip

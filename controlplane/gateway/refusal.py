@@ -17,9 +17,7 @@ UNAVAILABLE = 503
 
 
 class Refusal(Exception):
-    """An answer that is not a completion; `param` names the field at fault. One by a limit has
-    the `rooms` of all that were asked.
-    """
+    """An answer that is not a completion; `param` is the field at fault, `rooms` of limits."""
 
     def __init__(
         self,

@@ -224,7 +224,7 @@ async def test_a_response_cancelled_as_it_ends_ends_once_and_is_charged_once(
     await until(lambda: product.under_way() == 0 and not open_holds())
     for response, told_of in ends.items():
         for client in (here, there):
-            told_of.add((await client.responses.retrieve(response)).status)
+            told_of.add(str((await client.responses.retrieve(response)).status))
     assert {len(told_of) for told_of in ends.values()} == {1}, ends
     assert {end for told_of in ends.values() for end in told_of} <= {"cancelled", "incomplete"}
     charges = [bills()[uuid_of(response, "resp").hex].charges for response in ends]

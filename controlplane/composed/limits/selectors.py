@@ -47,8 +47,7 @@ class EffectiveView:
 def effective_limits(*, key: ApiKey, model: str) -> EffectiveView:
     """Every dimension for a key and a model; the caller has found the key by a selector.
 
-    Money is what is left: a level binds that has the least of it. Of end users it is what one has
-    who has spent nothing.
+    Money is what is left: a level binds that has the least of it. End users have spent nothing.
     """
     subjects = dict(zip(LEVELS, (key.limits_id, key.project_id, key.organization_id), strict=True))
     with organization_scope([key.organization_id]):
@@ -62,11 +61,9 @@ def effective_limits(*, key: ApiKey, model: str) -> EffectiveView:
                     part = "_model" if one.model else "_user" if one.per_user else ""
                     levels[level + part] = getattr(one, dimension)
         rows.append(Effective(dimension, levels, _least(levels)))
-    parts = {
-        f"project_{part}": budget_id(ProjectPart(key.project, name))
-        for part, name in (("user", ""), ("model", model))
-    }
-    wanted = subjects | parts
+    wanted = subjects | {"project_user": budget_id(ProjectPart(key.project))}
+    if model:
+        wanted["project_model"] = budget_id(ProjectPart(key.project, model))
     budgets = budget_map(organization=key.organization_id, subjects=wanted.values())
     left = {
         level: _left(budgets, subject)

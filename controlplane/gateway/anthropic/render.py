@@ -14,7 +14,6 @@ from controlplane.gateway.ask import Ask
 from controlplane.gateway.openai.bodies import Charged
 from controlplane.gateway.openai.render import charge_json, whole_calls
 from controlplane.gateway.ports import Room
-from controlplane.gateway.progress import Trail
 from controlplane.gateway.refusal import Refusal
 from inference.contract.frames import Usage
 from inference.contract.parts import ToolCallDelta
@@ -42,12 +41,8 @@ OutputBlock = ThinkingBlock | TextBlock | ToolUseBlock
 class AnthropicDialect:
     """A `shape.Dialect`: kinds of errors follow the status, with `code` and `param` as they are."""
 
-    def lines(self, request: str, trail: Trail) -> list[str]:
-        rooms = trail.admitted.allowance.rooms if trail.admitted else ()
-        return [f"request-id: {request}", *self.room_lines(rooms)]
-
-    def room_lines(self, rooms: tuple[Room, ...]) -> list[str]:
-        lines = []
+    def lines(self, request: str, rooms: tuple[Room, ...]) -> list[str]:
+        lines = [f"request-id: {request}"]
         for room in rooms:
             if room.dimension in ("requests", "tokens"):
                 reset = datetime.now(UTC) + timedelta(seconds=room.reset_s)

@@ -1,94 +1,47 @@
-"""What files, batches and lists of OpenAI's API are, as the description tells it."""
+"""What files, batches and lists of OpenAI's API are, as the description tells it; times are Unix
+seconds.
+"""
 
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from types import GenericAlias
+from typing import Any, Literal
 
-import msgspec
-from msgspec import Meta
+from msgspec import UNSET, UnsetType, defstruct
 
-
-class FileUpload(TypedDict):
-    """The fields of a form."""
-
-    file: Annotated[str, Meta(extra_json_schema={"format": "binary"})]
-    purpose: Literal["batch"]
-
-
-class FileObject(TypedDict):
-    """Times are Unix seconds."""
-
-    id: str
-    object: Literal["file"]
-    bytes: int
-    created_at: int
-    expires_at: int
-    filename: str
-    purpose: Literal["batch", "batch_output"]
-    status: Literal["processed"]
-    status_details: None
-
-
-class Deleted(TypedDict):
-    """What is no more."""
-
-    id: str
-    object: Literal["file", "response"]
-    deleted: Literal[True]
-
-
-class LineCounts(TypedDict):
-    """Of all lines, those that were answered, and those with an error or never run."""
-
-    total: int
-    completed: int
-    failed: int
-
-
-class BatchErrors(TypedDict):
-    """Why nothing was run."""
-
-    object: Literal["list"]
-    data: list[dict[str, Any]]
-
-
-# Times are Unix seconds.
-BatchObject = msgspec.defstruct(
+_STATES = (
+    "in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled",
+)  # fmt: skip
+FileObject = defstruct(
+    "FileObject",
+    [
+        ("id", str), ("object", Literal["file"]), ("bytes", int), ("created_at", int),
+        ("expires_at", int), ("filename", str), ("purpose", Literal["batch", "batch_output"]),
+        ("status", Literal["processed"]), ("status_details", None),
+    ],
+)  # fmt: skip
+BatchObject = defstruct(
     "BatchObject",
     [
         ("id", str), ("object", Literal["batch"]), ("endpoint", str), ("input_file_id", str),
         ("completion_window", Literal["24h"]), ("status", str), ("metadata", dict[str, str] | None),
-        ("errors", BatchErrors | None), ("request_counts", LineCounts),
-        ("output_file_id", str | None), ("error_file_id", str | None),
-        ("created_at", int), ("expires_at", int),
-        *((f"{state}_at", int | None) for state in (
-            "in_progress", "finalizing", "completed", "failed", "expired", "cancelling",
-            "cancelled",
-        )),
+        ("errors", dict[str, Any] | None), ("request_counts", dict[str, int]),
+        ("output_file_id", str | None), ("error_file_id", str | None), ("created_at", int),
+        ("expires_at", int), *((f"{state}_at", int | None) for state in _STATES),
     ],
 )  # fmt: skip
-
-
-class ListPart(TypedDict):
-    """A part of a list; an empty one may have no ends."""
-
-    object: Literal["list"]
-    first_id: NotRequired[str | None]
-    last_id: NotRequired[str | None]
-    has_more: bool
-
-
-class FileList(ListPart):
-    """Files of the key's project."""
-
-    data: list[FileObject]
-
-
-class BatchList(ListPart):
-    """Batches of the key's project."""
-
-    data: list[BatchObject]
-
-
-class ItemList(ListPart):
-    """Items of a response's input."""
-
-    data: list[dict[str, Any]]
+Deleted = defstruct(
+    "Deleted",
+    [("id", str), ("object", Literal["file", "response"]), ("deleted", Literal[True])],
+)
+# Parts of lists; an empty one may have no ends.
+FileList, BatchList, ItemList = (
+    defstruct(
+        name,
+        [
+            ("object", Literal["list"]), ("data", GenericAlias(list, entry)), ("has_more", bool),
+            *((end, str | UnsetType | None, UNSET) for end in ("first_id", "last_id")),
+        ],
+    )
+    for name, entry in (
+        ("FileList", FileObject), ("BatchList", BatchObject), ("ItemList", dict[str, Any]),
+    )
+)  # fmt: skip

@@ -26,7 +26,7 @@ from controlplane.gateway.openai.models import Shelf
 from controlplane.gateway.openai.preflight import show_preflight
 from controlplane.gateway.pipeline import serve
 from controlplane.gateway.plan import PlannedStep
-from controlplane.gateway.ports import LedgerAway, ReplayedAnswer
+from controlplane.gateway.ports import LedgerAway, ReplayedAnswer, Room
 from controlplane.gateway.progress import Trail
 from controlplane.gateway.refusal import NO_RETRY, Refusal, internal_error, unavailable
 from controlplane.gateway.responses.kept import ID, PATH, ROUTES
@@ -99,7 +99,8 @@ class GatewayApp:
                 raise _stopping()
             await self._answer(exchange, call, out)
         except Refusal as refusal:
-            out.send_refusal(refusal, out.dialect.lines(public_request(call.request), Trail()))
+            own = out.dialect.lines(public_request(call.request), refusal.rooms)
+            out.send_refusal(refusal, own)
         except (ClientGone, ConnectionError):
             log.info(
                 "request %s: the client has gone, or reads no more", public_request(call.request)
@@ -237,7 +238,7 @@ class HttpOut:
 
     def refuse(self, refusal: Refusal, trail: Trail) -> None:
         """An error body, or an error event where a stream has begun."""
-        self.send_refusal(refusal, self._lines(trail))
+        self.send_refusal(refusal, self._lines(trail, refusal.rooms))
 
     def send_refusal(self, refusal: Refusal, lines: Lines) -> None:
         """The same before anything is known of the request."""
@@ -246,7 +247,6 @@ class HttpOut:
             return
         named = {line.partition(":")[0] for line in lines}
         lines += [f"{name}: {value}" for name, value in refusal.headers if name not in named]
-        lines += self.dialect.room_lines(refusal.rooms)
         self.send_whole(refusal.status, self.dialect.error_body(refusal, self._request), lines)
 
     def fail(self, event: bytes) -> None:
@@ -295,9 +295,11 @@ class HttpOut:
             *self._cors,
         ]
 
-    def _lines(self, trail: Trail) -> Lines:
+    def _lines(self, trail: Trail, rooms: tuple[Room, ...] = ()) -> Lines:
         """Rate limits, organization, route and times, as far as the request has come."""
-        lines: Lines = self.dialect.lines(self._request, trail)
+        if trail.admitted is not None:
+            rooms = trail.admitted.allowance.rooms
+        lines: Lines = self.dialect.lines(self._request, rooms)
         if trail.key is not None:
             lines.append(f"openai-organization: {public_id('org', trail.key.organization)}")
         if trail.admitted is not None:

@@ -10,7 +10,7 @@ from controlplane.gateway.ask import Ask, Operation
 from controlplane.gateway.call import Call
 from controlplane.gateway.http.exchange import Incoming
 from controlplane.gateway.ports import Room
-from controlplane.gateway.progress import Out, Progress, Trail
+from controlplane.gateway.progress import Out, Progress
 from controlplane.gateway.refusal import Refusal
 from controlplane.gateway.results import Asked
 from controlplane.gateway.snapshot import KeyRecord
@@ -20,11 +20,8 @@ from controlplane.gateway.task import RequestTask
 class Dialect(Protocol):
     """What the clients of one API expect around an answer; `request` is its public id."""
 
-    def lines(self, request: str, trail: Trail) -> list[str]:
-        """Headers of its own on every answer, as `name: value`."""
-
-    def room_lines(self, rooms: tuple[Room, ...]) -> list[str]:
-        """Headers of its own on a refusal by a limit."""
+    def lines(self, request: str, rooms: tuple[Room, ...]) -> list[str]:
+        """Headers of its own on every answer, as `name: value`; `rooms` are those of limits."""
 
     def error_body(self, refusal: Refusal, request: str) -> bytes:
         """A failure before anything was sent."""

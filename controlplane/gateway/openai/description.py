@@ -18,7 +18,6 @@ from controlplane.gateway.batches.objects import (
     Deleted,
     FileList,
     FileObject,
-    FileUpload,
     ItemList,
 )
 from controlplane.gateway.openai import scores
@@ -40,67 +39,44 @@ TEXT = {"type": "string"}
 EVENTS = {"text/event-stream": {"schema": TEXT | {"description": "The events of the API."}}}
 RETRY = {"name": "Idempotency-Key", "in": "header", "schema": TEXT}
 BEARER = {"type": "http", "scheme": "bearer", "description": "An inference key."}
-BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+BINARY = TEXT | {"format": "binary"}
+BYTES = {"application/octet-stream": {"schema": BINARY}}
+UPLOADED = {"file": BINARY, "purpose": {"const": "batch"}}
+# What is sent to upload a file.
 FORM = "multipart/form-data"
-# What may be in a query, and in whose.
-QUERY: dict[str, dict[str, Any]] = {
+# What may be in a query, and how much of that in whose.
+QUERY: dict[str, Any] = {
     "after": TEXT, "limit": {"type": "integer"}, "order": {"enum": ["asc", "desc"]},
     "purpose": TEXT,
 }  # fmt: skip
-QUERIES = {
-    "listFiles": tuple(QUERY),
-    "listBatches": ("after", "limit"),
-    "listInputItems": ("after", "limit", "order"),
-}
+QUERIES = {"listBatches": 2, "listInputItems": 3, "listFiles": 4}
 RESPONSE, FILE, BATCH = "/v1/responses/{response}", "/v1/files/{file}", "/v1/batches/{batch}"
-# By path and method: name, summary, what is answered (None: bytes), what is sent.
+# Name, summary, what is answered, what is sent; GET where that is nothing, else POST.
+_ALONE: dict[str, tuple[str, str, Any, Any]] = {
+    "/v1/chat/completions": ("createChatCompletion", "Answer a chat.", ChatCompletion, ChatRequest),
+    "/v1/completions": ("createCompletion", "Continue a text.", TextCompletion, CompletionRequest),
+    "/v1/responses": ("createResponse", "Answer as a response.", ResponseObject, ResponseRequest),
+    "/v1/embeddings": ("createEmbedding", "Embed texts.", EmbeddingList, EmbeddingRequest),
+    "/v1/rerank": ("createRerank", "Order documents.", scores.RerankList, scores.RerankRequest),
+    "/v1/score": ("createScore", "Score pairs of texts.", scores.ScoreList, scores.ScoreRequest),
+    "/v1/moderations": ("createModeration", "Judge texts.", ModerationList, ModerationRequest),
+    "/v1/tokenize": ("tokenize", "Get token ids.", extras.TokenList, extras.TokenizeRequest),
+    "/v1/detokenize": ("detokenize", "Get a text.", extras.Detokenized, extras.DetokenizeRequest),
+    "/v1/messages": ("createMessage", "Answer a chat.", AnsweredMessage, MessagesRequest),
+    "/v1/messages/count_tokens": ("countTokens", "Count a prompt.", CountedTokens, CountRequest),
+    "/v1/preflight": ("createPreflight", "See what a chat would meet.", Preflight, ChatRequest),
+    "/v1/models": ("listModels", "List the models of the key.", ModelList, None),
+    "/v1/models/{model}": ("retrieveModel", "Get a model.", ModelFacts, None),
+    "/v1/key": ("retrieveKey", "Get what is left of limits and budgets.", KeyAnswer, None),
+}
+# By path and method; None is answered by bytes.
 OPERATIONS: dict[tuple[str, str], tuple[str, str, Any, Any]] = {
-    ("/v1/chat/completions", "post"): (
-        "createChatCompletion", "Answer a chat.", ChatCompletion, ChatRequest
-    ),
-    ("/v1/completions", "post"): (
-        "createCompletion", "Continue a text.", TextCompletion, CompletionRequest
-    ),
-    ("/v1/responses", "post"): (
-        "createResponse", "Answer as a response.", ResponseObject, ResponseRequest
-    ),
+    **{(path, "post" if told[-1] else "get"): told for path, told in _ALONE.items()},
     (RESPONSE, "get"): ("retrieveResponse", "Get a stored response.", ResponseObject, None),
     (RESPONSE, "delete"): ("deleteResponse", "Delete a stored response.", Deleted, None),
-    (f"{RESPONSE}/cancel", "post"): (
-        "cancelResponse", "Cancel a background response.", ResponseObject, None
-    ),
+    (f"{RESPONSE}/cancel", "post"): ("cancelResponse", "Cancel a response.", ResponseObject, None),
     (f"{RESPONSE}/input_items", "get"): ("listInputItems", "List its input.", ItemList, None),
-    ("/v1/embeddings", "post"): (
-        "createEmbedding", "Embed texts.", EmbeddingList, EmbeddingRequest
-    ),
-    ("/v1/rerank", "post"): (
-        "createRerank", "Order documents.", scores.RerankList, scores.RerankRequest
-    ),
-    ("/v1/score", "post"): (
-        "createScore", "Score pairs of texts.", scores.ScoreList, scores.ScoreRequest
-    ),
-    ("/v1/moderations", "post"): (
-        "createModeration", "Judge texts.", ModerationList, ModerationRequest
-    ),
-    ("/v1/tokenize", "post"): (
-        "tokenize", "Get token ids.", extras.TokenList, extras.TokenizeRequest
-    ),
-    ("/v1/detokenize", "post"): (
-        "detokenize", "Get a text.", extras.Detokenized, extras.DetokenizeRequest
-    ),
-    ("/v1/messages", "post"): (
-        "createMessage", "Answer a chat.", AnsweredMessage, MessagesRequest
-    ),
-    ("/v1/messages/count_tokens", "post"): (
-        "countTokens", "Count a prompt.", CountedTokens, CountRequest
-    ),
-    ("/v1/preflight", "post"): (
-        "createPreflight", "See what a chat would meet.", Preflight, ChatRequest
-    ),
-    ("/v1/models", "get"): ("listModels", "List the models of the key.", ModelList, None),
-    ("/v1/models/{model}", "get"): ("retrieveModel", "Get a model.", ModelFacts, None),
-    ("/v1/key", "get"): ("retrieveKey", "Get what is left of limits and budgets.", KeyAnswer, None),
-    ("/v1/files", "post"): ("createFile", "Upload a file.", FileObject, FileUpload),
+    ("/v1/files", "post"): ("createFile", "Upload a file.", FileObject, FORM),
     ("/v1/files", "get"): ("listFiles", "List files.", FileList, None),
     (FILE, "get"): ("retrieveFile", "Get facts of a file.", FileObject, None),
     (FILE, "delete"): ("deleteFile", "Delete a file.", Deleted, None),
@@ -109,19 +85,22 @@ OPERATIONS: dict[tuple[str, str], tuple[str, str, Any, Any]] = {
     ("/v1/batches", "get"): ("listBatches", "List batches.", BatchList, None),
     (BATCH, "get"): ("retrieveBatch", "Get a batch.", BatchObject, None),
     (f"{BATCH}/cancel", "post"): ("cancelBatch", "Cancel a batch.", BatchObject, None),
-}  # fmt: skip
+}
 
 
 @cache
 def description() -> bytes:
     """The document in OpenAPI 3.1: the same for everybody, as long as the process lives."""
-    types = {each for *_, answer, body in OPERATIONS.values() for each in (answer, body) if each}
+    told_of = {each for *_, answer, body in OPERATIONS.values() for each in (answer, body)}
+    types = told_of - {None, FORM}
     listed = [Error, *sorted(types, key=lambda each: str(each.__name__))]
     refs, components = components_of(listed)
     for schema in components.values():
         # More is taken than is named here; see `tolerant.py`.
         schema.pop("additionalProperties", None)
-    content = {each: {JSON: {"schema": ref}} for each, ref in zip(listed, refs, strict=True)}
+    form = {"type": "object", "properties": UPLOADED, "required": [*UPLOADED]}
+    content: dict[Any, Any] = {None: BYTES, FORM: {FORM: {"schema": form}}}
+    content |= {each: {JSON: {"schema": ref}} for each, ref in zip(listed, refs, strict=True)}
     paths: dict[str, dict[str, Any]] = {}
     for (path, method), operation in OPERATIONS.items():
         paths.setdefault(path, {})[method] = _operation(path, *operation, content)
@@ -140,22 +119,15 @@ def _operation(
 ) -> dict[str, Any]:
     failed = {"description": "See `code`.", "content": content[Error]}
     streams = EVENTS if body and path.endswith(("completions", "messages", "responses")) else {}
-    done = {"description": "Done.", "content": content[answer] | streams if answer else BYTES}
-    told: dict[str, Any] = {
+    done = {"description": "Done.", "content": content[answer] | streams}
+    at, query = re.findall(r"{(\w+)}", path), [*QUERY.items()][: QUERIES.get(name, 0)]
+    parameters = [{"name": each, "in": "path", "required": True, "schema": TEXT} for each in at]
+    parameters += [{"name": each, "in": "query", "schema": schema} for each, schema in query]
+    parameters += [RETRY] if body not in (None, FORM) else []
+    sent = {"requestBody": {"required": True, "content": content[body]}} if body else {}
+    return sent | {
         "operationId": name,
         "summary": summary,
+        "parameters": parameters,
         "responses": {"200": done, "4XX": failed, "5XX": failed},
     }
-    parameters = [
-        {"name": each, "in": "path", "required": True, "schema": TEXT}
-        for each in re.findall(r"{(\w+)}", path)
-    ]
-    parameters += [
-        {"name": each, "in": "query", "schema": QUERY[each]} for each in QUERIES.get(name, ())
-    ]
-    if body is FileUpload:
-        told["requestBody"] = {"required": True, "content": {FORM: content[body][JSON]}}
-    elif body is not None:
-        parameters.append(RETRY)
-        told["requestBody"] = {"required": True, "content": content[body]}
-    return told | ({"parameters": parameters} if parameters else {})
