@@ -14,7 +14,7 @@ from django.db import transaction
 from controlplane.billing.budgets.services import Subject, budget_id
 from controlplane.blueprint.current import ORGANIZATIONS_MAX, current_things, organization_of
 from controlplane.blueprint.document import Document
-from controlplane.blueprint.steps import STEPS, Applying, budget_step, limited
+from controlplane.blueprint.steps import STEPS, Applying, ConfiguredPart, budget_parts, budget_step
 from controlplane.blueprint.things import ORGANIZATION, Fields, Thing, below, document_of, things_of
 from controlplane.blueprint.yamltext import Lines, line_of, read_yaml, write_yaml
 from controlplane.core.api.shapes import read_shape
@@ -71,7 +71,7 @@ def configuration_apply(*, actor: Actor, text: str, dry_run: bool = True) -> lis
 def _apply(actor: Actor, wanted: list[Thing]) -> list[ValueChange]:
     now = current_things(actor, _organizations(wanted))
     changes: list[ValueChange] = []
-    budgets: list[tuple[Subject, Thing, Applying]] = []
+    budgets: list[tuple[Thing, Subject, ConfiguredPart]] = []
     for thing in wanted:
         before = now.get(thing.key)
         after = {**(before or {}), **thing.fields}
@@ -80,23 +80,14 @@ def _apply(actor: Actor, wanted: list[Thing]) -> list[ValueChange]:
             continue
         changes += found or [ValueChange(thing.path, None, thing.key[-1])]
         step = Applying(actor, thing.key, before, after)
-        with _of(thing):
+        with below(thing.path):
             STEPS[thing.key[0]](step)
-        if step.changed("budget"):
-            budgets.append((limited(step), thing, step))
+        budgets.extend((thing, *each) for each in budget_parts(step))
     # Last, and in the order of their ids: every hold locks these rows, and in that order.
-    for subject, thing, step in sorted(budgets, key=lambda one: budget_id(one[0])):
-        with _of(thing):
-            budget_step(step, subject)
+    for thing, subject, part in sorted(budgets, key=lambda one: budget_id(one[1])):
+        with below(thing.path):
+            budget_step(actor, subject, part)
     return changes
-
-
-@contextmanager
-def _of(thing: Thing) -> Iterator[None]:
-    try:
-        yield
-    except ValidationError as error:
-        raise below(thing.path, error) from error
 
 
 def _differences(thing: Thing, before: Fields | None) -> Iterator[ValueChange]:
@@ -110,10 +101,8 @@ def _organizations(wanted: list[Thing]) -> list[Any]:
     found = []
     for thing in wanted:
         if thing.key[0] == ORGANIZATION:
-            try:
+            with below(thing.path):
                 found.append(organization_of(thing.key[-1]))
-            except ValidationError as error:
-                raise below(thing.path, error) from error
     return found
 
 

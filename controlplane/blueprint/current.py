@@ -7,7 +7,7 @@ from django.core.exceptions import ValidationError
 from django.utils import timezone
 
 from controlplane.billing.budgets.models import UNLIMITED_NANO, Budget
-from controlplane.billing.budgets.selectors import budgets_of
+from controlplane.billing.budgets.selectors import budget_parts_of, budgets_of
 from controlplane.blueprint import things
 from controlplane.catalog.models import Model, Pool, PriceVersion
 from controlplane.catalog.selectors import (
@@ -23,7 +23,7 @@ from controlplane.core.permissions import organization_scope
 from controlplane.kernel.money import usd_from_micro
 from controlplane.kernel.rules import PERMILLE
 from controlplane.quotas.models import LIMITS_MAX, RateLimit
-from controlplane.quotas.selectors import limits_of
+from controlplane.quotas.selectors import limit_parts_of
 from controlplane.routing.selectors import ruleset_in_force
 from controlplane.tenants.models import Organization, Project
 from controlplane.tenants.selectors import organizations_named, projects_of
@@ -112,12 +112,20 @@ def _tenant(actor: Actor, organization: Organization) -> dict[things.Key, things
     projects = projects_of(organization)
     with organization_scope([organization.id]):
         ids = [organization.id, *(project.id for project in projects)]
-        limits, budgets = limits_of(ids), budgets_of(ids)
+        limits, parts = limit_parts_of(ids), budget_parts_of(ids)
+        budgets = budgets_of([*ids, *(part.budget for part in parts)])
         prices = {model.name: price_list(model=model) for model in model_list()}
     names = {project.id: project.name for project in projects}
 
     def money_and_limits(one: Organization | Project) -> things.Fields:
-        return {"limits": _limits(limits.get(one.id)), "budget": _budget(budgets.get(one.id))}
+        fields = {**_limits(limits.get(one.id, [])), "budget": _budget(budgets.get(one.id))}
+        return fields if isinstance(one, Organization) else fields | budgets_of_parts(one)
+
+    def budgets_of_parts(one: Project) -> things.Fields:
+        own = [each for each in parts if each.project == one.id]
+        mine = {each.model: _budget(budgets.get(each.budget)) for each in own}
+        users = mine.pop(None, None)
+        return {"user_budget": users, "model_budgets": {m: b for m, b in mine.items() if b}}
 
     found[(things.ORGANIZATION, organization.name)] = money_and_limits(organization)
     for project in projects:
@@ -145,9 +153,16 @@ def _tenant(actor: Actor, organization: Organization) -> dict[things.Key, things
     return found
 
 
-def _limits(found: RateLimit | None) -> Any:
-    fields = {name: getattr(found, name, None) for name in LIMITS_MAX}
-    return things.canonical({"limits": fields})["limits"]
+def _limits(found: Iterable[RateLimit]) -> things.Fields:
+    """Of all requests, of each end user's and of each model's."""
+    fields: things.Fields = {"limits": None, "user_limits": None, "model_limits": {}}
+    for row in found:
+        limits = {name: getattr(row, name) for name in LIMITS_MAX}
+        if row.model:
+            fields["model_limits"][row.model] = limits
+        else:
+            fields["user_limits" if row.per_user else "limits"] = limits
+    return things.canonical(fields)
 
 
 def _budget(budget: Budget | None) -> Any:

@@ -3,7 +3,7 @@
 Money is in USD; exports quote it so that no float touches it. Keys and secrets are no part of it.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -18,6 +18,10 @@ LABELS_MAX = 8
 Name = Annotated[str, Meta(min_length=1, max_length=100)]
 # Read by `things`: whoever writes 0.15 without quotes means the same.
 Usd = str | int | float
+
+
+Spec = TypeVar("Spec")
+OfModels = Annotated[dict[Name, Spec], Meta(max_length=ENTRIES_MAX)]
 
 
 class DocumentPart(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -97,7 +101,8 @@ class BudgetSpec(DocumentPart):
 class ProjectSpec(DocumentPart):
     """A project; null as `limits` or `budget` takes them away.
 
-    `prices` are all that it pays instead of what others pay, by the name of the model.
+    `prices` are all that it pays instead of what others pay, and `model_limits` and
+    `model_budgets` all that there are, by the name of the model; those of users are each user's.
     """
 
     name: Name
@@ -109,7 +114,11 @@ class ProjectSpec(DocumentPart):
     content_readers: list[Role] | UnsetType = UNSET
     weight: int | UnsetType = UNSET
     limits: LimitsSpec | None | UnsetType = UNSET
+    user_limits: LimitsSpec | None | UnsetType = UNSET
+    model_limits: OfModels[LimitsSpec] | UnsetType = UNSET
     budget: BudgetSpec | None | UnsetType = UNSET
+    user_budget: BudgetSpec | None | UnsetType = UNSET
+    model_budgets: OfModels[BudgetSpec] | UnsetType = UNSET
     prices: dict[Name, PriceSpec] | UnsetType = UNSET
 
 
@@ -126,6 +135,8 @@ class OrganizationSpec(DocumentPart):
 
     name: Name
     limits: LimitsSpec | None | UnsetType = UNSET
+    user_limits: LimitsSpec | None | UnsetType = UNSET
+    model_limits: OfModels[LimitsSpec] | UnsetType = UNSET
     budget: BudgetSpec | None | UnsetType = UNSET
     projects: Annotated[list[ProjectSpec], Meta(max_length=ENTRIES_MAX)] = []
     templates: Annotated[list[TemplateSpec], Meta(max_length=ENTRIES_MAX)] = []

@@ -1,13 +1,20 @@
 """How each kind of thing is made what the document says, by the services that pages use, too."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from django.core.exceptions import ValidationError
 
-from controlplane.billing.budgets.services import BudgetDraft, Subject, budget_end, budget_plan
+from controlplane.billing.budgets.services import (
+    BudgetDraft,
+    ProjectPart,
+    Subject,
+    budget_end,
+    budget_plan,
+)
 from controlplane.blueprint import things
 from controlplane.blueprint.current import organization_of
+from controlplane.blueprint.things import below
 from controlplane.catalog import services
 from controlplane.catalog.models import Model
 from controlplane.catalog.pools import pool_draft, pool_set
@@ -17,7 +24,7 @@ from controlplane.catalog.services import PurchaseDraft, model_change, purchase_
 from controlplane.contents.services import Keeping, contents_configure
 from controlplane.core.audit.entries import Actor
 from controlplane.kernel.money import micro_from_usd, nano_from_usd
-from controlplane.quotas.services import LimitSet, rate_limit_set
+from controlplane.quotas.services import LimitedPart, LimitSet, rate_limit_set
 from controlplane.routing.services import RuleVersions
 from controlplane.tenants.models import Organization, Project
 from controlplane.tenants.selectors import project_named
@@ -130,32 +137,58 @@ def _prices(step: Applying, project: Project) -> None:
             services.price_publish(actor=step.actor, model=model, draft=draft, project=project)
 
 
+class ConfiguredPart(NamedTuple):
+    """A limit or a budget that is to be another, or none: its field, and of what it is."""
+
+    field: str
+    value: things.Fields | None
+    model: str = ""
+    per_user: bool = False
+
+
+def _parts(step: Applying, names: tuple[str, str, str]) -> Iterator[ConfiguredPart]:
+    *alone, of_models = names
+    for name, per_user in zip(alone, (False, True), strict=True):
+        if step.changed(name):
+            yield ConfiguredPart(name, step.after[name], per_user=per_user)
+    if step.changed(of_models):
+        before, after = (step.before or {}).get(of_models) or {}, step.after[of_models]
+        for model in sorted(before.keys() | after.keys()):
+            if after.get(model) != before.get(model):
+                yield ConfiguredPart(f"{of_models}.{model}", after.get(model), model)
+
+
 def _limits(step: Applying, subject: Organization | Project) -> None:
-    if step.changed("limits"):
-        limits = LimitSet(**(step.after["limits"] or {}))
-        rate_limit_set(actor=step.actor, subject=subject, **limits._asdict())
+    for part in _parts(step, things.LIMITS):
+        limits = LimitSet(**(part.value or {}))
+        limited = LimitedPart(subject, part.model, part.per_user)
+        with below(part.field):
+            rate_limit_set(actor=step.actor, subject=limited, **limits._asdict())
 
 
-def limited(step: Applying) -> Organization | Project:
-    """What a step's budget limits; its other fields were set before."""
-    organization = organization_of(step.key[1])
-    if step.key[0] == things.ORGANIZATION:
-        return organization
-    project = project_named(organization, name=step.key[-1])
-    if project is None:
-        raise ValidationError({"name": f"Project {step.key[-1]!r} not found."})
-    return project
+def budget_parts(step: Applying) -> Iterator[tuple[Subject, ConfiguredPart]]:
+    """Budgets to set of a thing whose other fields were set before."""
+    for part in _parts(step, things.BUDGETS):
+        organization = organization_of(step.key[1])
+        subject: Subject = organization
+        if step.key[0] == things.PROJECT:
+            project = project_named(organization, name=step.key[-1])
+            if project is None:
+                raise ValidationError({"name": f"Project {step.key[-1]!r} not found."})
+            divided = part.model or part.per_user
+            subject = ProjectPart(project, part.model) if divided else project
+        yield subject, part
 
 
-def budget_step(step: Applying, subject: Subject) -> None:
-    budget: dict[str, Any] | None = step.after["budget"]
-    if budget is None:
-        budget_end(actor=step.actor, subject=subject)
+def budget_step(actor: Actor, subject: Subject, part: ConfiguredPart) -> None:
+    if part.value is None:
+        budget_end(actor=actor, subject=subject)
         return
-    terms = {name: value for name, value in budget.items() if name != "usd"}
+    terms = {name: value for name, value in part.value.items() if name != "usd"}
     terms["alerts"] = tuple(terms.get("alerts", ()))
-    draft = BudgetDraft(allowance_nano=nano_from_usd(budget["usd"]), **terms)
-    budget_plan(actor=step.actor, subject=subject, draft=draft)
+    draft = BudgetDraft(allowance_nano=nano_from_usd(part.value["usd"]), **terms)
+    with below(part.field):
+        budget_plan(actor=actor, subject=subject, draft=draft)
 
 
 def _template(step: Applying) -> None:

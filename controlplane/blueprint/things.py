@@ -5,7 +5,9 @@ bodies without what is default.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -21,6 +23,9 @@ from controlplane.routing.rulesjson import read_rules, write_rules
 POOL, MODEL, ORGANIZATION = "pool", "model", "organization"
 PROJECT, TEMPLATE, ROUTING = "project", "template", "routing"
 PRICED = ("input", "cached", "output")
+# Fields of limits and of budgets: of all requests, of each end user's, and by the model's name.
+LIMITS = ("limits", "user_limits", "model_limits")
+BUDGETS = ("budget", "user_budget", "model_budgets")
 _USD = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 Key = tuple[str, ...]
 Fields = dict[str, Any]
@@ -86,15 +91,18 @@ def _thing(key: Key, spec: msgspec.Struct, path: str) -> Thing:
     fields = msgspec.to_builtins(spec)
     for name in ("name", "projects", "templates"):
         fields.pop(name, None)
-    try:
+    with below(path):
         return Thing(key, canonical(fields), path)
+
+
+@contextmanager
+def below(path: str) -> Iterator[None]:
+    """Puts the fields of a ValidationError under a path."""
+    try:
+        yield
     except ValidationError as error:
-        raise below(path, error) from error
-
-
-def below(path: str, error: ValidationError) -> ValidationError:
-    """The error with its fields under a path."""
-    return ValidationError({f"{path}.{field}": told for field, told in error.message_dict.items()})
+        told = {f"{path}.{field}": words for field, words in error.message_dict.items()}
+        raise ValidationError(told) from error
 
 
 def _check_once(things: Iterable[Thing]) -> None:
@@ -133,8 +141,14 @@ def _purchase(value: Fields | None) -> Fields | None:
     return None if value is None else _rates(value, "purchase")
 
 
-def _prices(value: Mapping[str, Fields]) -> Fields:
-    return {model: _price(value[model], f"prices.{model}") for model in sorted(value)}
+def _of_models(form: Callable[[Any, str], Fields | None], field: str) -> Callable[[Any], Fields]:
+    """Fields by the name of the model; what says nothing is not there."""
+
+    def made(value: Mapping[str, Fields]) -> Fields:
+        found = {model: form(value[model], f"{field}.{model}") for model in sorted(value)}
+        return {model: fields for model, fields in found.items() if fields}
+
+    return made
 
 
 def _usd(value: str | int | float) -> str:
@@ -144,13 +158,13 @@ def _usd(value: str | int | float) -> str:
     return text
 
 
-def _budget(value: Fields | None) -> Fields | None:
+def _budget(value: Fields | None, field: str) -> Fields | None:
     if value is None:
         return None
     try:
         made = {**value, "usd": usd_plain(nano_from_usd(_usd(value["usd"])))}
     except ValueError as error:
-        raise ValidationError({"budget.usd": f"{error}."}) from error
+        raise ValidationError({f"{field}.usd": f"{error}."}) from error
     if alerts := value.get("alerts"):
         made["alerts"] = sorted(alerts)
     return _unusual(made, BudgetSpec)
@@ -168,7 +182,7 @@ def usd_plain(nano: int) -> str:
     return f"{whole}.{digits.rstrip('0').ljust(2, '0')}"
 
 
-def _limits(value: Fields | None) -> Fields | None:
+def _limits(value: Fields | None, _: str = "") -> Fields | None:
     kept = {name: limit for name, limit in (value or {}).items() if limit is not None}
     return kept or None
 
@@ -182,6 +196,9 @@ def _rules(value: Any) -> Any:
 
 
 _FORMS: dict[str, Callable[[Any], Any]] = {
-    "price": _price, "prices": _prices, "purchase": _purchase, "budget": _budget,
-    "limits": _limits, "body": _body, "rules": _rules, "card_hour_usd": _card_hour,
+    "price": _price, "prices": _of_models(_price, "prices"), "purchase": _purchase,
+    "limits": _limits, "user_limits": _limits, "model_limits": _of_models(_limits, LIMITS[2]),
+    "budget": partial(_budget, field=BUDGETS[0]), "user_budget": partial(_budget, field=BUDGETS[1]),
+    "model_budgets": _of_models(_budget, BUDGETS[2]),
+    "body": _body, "rules": _rules, "card_hour_usd": _card_hour,
 }  # fmt: skip

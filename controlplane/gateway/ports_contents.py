@@ -48,6 +48,12 @@ class Contents(Protocol):
         Raises `ContentsAway`. Where the project keeps nothing any more, nothing is.
         """
 
+    async def keep_end(self, content: KeptContent) -> bool:
+        """The same in place of what is kept as in progress; False where nothing is, any more.
+
+        Raises `ContentsAway`.
+        """
+
     async def read(self, project: str, request: bytes) -> KeptContent | None:
         """What is kept of a request of this project; raises `ContentsAway`."""
 

@@ -6,6 +6,7 @@ ours, as are `safety_blocked` and `output_truncated`.
 
 from collections.abc import Iterable
 
+from controlplane.gateway.ports import Room
 from controlplane.kernel.apis import AWAY, DENIED, INVALID, SERVER_ERROR, Error, error_body
 from controlplane.kernel.limits import ReachedLimit
 
@@ -16,7 +17,7 @@ UNAVAILABLE = 503
 
 
 class Refusal(Exception):
-    """An answer that is not a completion; `param` names the field at fault."""
+    """An answer that is not a completion; `param` is the field at fault, `rooms` of limits."""
 
     def __init__(
         self,
@@ -37,6 +38,7 @@ class Refusal(Exception):
         self.headers = headers
         self.degraded: dict[str, object] | None = None
         self.limit: ReachedLimit | None = None
+        self.rooms: tuple[Room, ...] = ()
 
     @property
     def body(self) -> Error:

@@ -27,6 +27,9 @@ def limit_list(*, actor: Actor, organization_id: uuid.UUID) -> list[RateLimit]:
         return list(RateLimit.objects.filter(organization_id=organization_id).order_by("id"))
 
 
-def limits_of(subjects: Iterable[uuid.UUID]) -> dict[uuid.UUID, RateLimit]:
-    rows = RateLimit.objects.filter(ALL, subject_id__in=list(subjects))
-    return {row.subject_id: row for row in rows}
+def limit_parts_of(subjects: Iterable[uuid.UUID]) -> dict[uuid.UUID, list[RateLimit]]:
+    """Of all requests, of each end user's and of those to single models."""
+    found: dict[uuid.UUID, list[RateLimit]] = {}
+    for row in RateLimit.objects.filter(subject_id__in=list(subjects)):
+        found.setdefault(row.subject_id, []).append(row)
+    return found

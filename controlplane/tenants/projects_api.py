@@ -53,6 +53,7 @@ class ProjectJson(TypedDict):
     strict: bool
     labels: list[str]
     weight: int
+    keeps_days: int
 
 
 class Projects(ApiView):

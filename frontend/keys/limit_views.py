@@ -28,6 +28,7 @@ LIMIT_WORDS = {
     "requests_per_day": "Requests per day",
     "concurrency": "Concurrent requests",
 }
+PART_WORDS = {"": "", "_user": " for each end user", "_model": " for this model"}
 WORDS = {**LIMIT_WORDS, MONEY: "Left of the budget", OUTPUT: "Tokens in an answer"}
 
 
@@ -67,14 +68,21 @@ def effective_rows(found: Iterable[Effective]) -> list[EffectiveRow]:
 
 
 def _shown(each: Effective, level: str) -> str:
-    value = each.levels.get(level)
-    if value is None:
-        return MISSING
-    return usd_short(value) if each.dimension == MONEY else count(value)
+    """What the level gives all requests, and parts of them."""
+    shown = usd_short if each.dimension == MONEY else count
+    told = [
+        f"{shown(value)}{words}"
+        for part, words in PART_WORDS.items()
+        if (value := each.levels.get(level + part)) is not None
+    ]
+    return "; ".join(told) or MISSING
 
 
 def _binds(each: Effective) -> str:
-    return f"model: {count(each.limit)}" if each.binds == "model" else str(each.binds)
+    if each.binds == "model":
+        return f"model: {count(each.limit)}"
+    level, _, part = str(each.binds).partition("_")
+    return level + PART_WORDS[f"_{part}" if part else ""]
 
 
 @dataclass(frozen=True)

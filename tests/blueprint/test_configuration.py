@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import psycopg
 import pytest
@@ -49,6 +50,8 @@ routing:
 organizations:
   - name: Acme
     limits: {requests_per_min: 100, concurrency: 5}
+    user_limits: {requests_per_day: 40}
+    model_limits: {new: {tokens_per_min: 3000}}
     budget: {usd: 500, period: month, zone: Europe/Berlin, alerts: [100, 80]}
     projects:
       - name: web
@@ -56,7 +59,12 @@ organizations:
         content: true
         weight: 3
         limits: {tokens_per_min: 5000}
+        user_limits: {requests_per_min: 6}
+        model_limits: {small: {requests_per_day: 7}, new: {}}
         budget: {usd: "0.5"}
+        user_budget: {usd: 0.250, period: day}
+        model_budgets: {new: {usd: 2, period: month, alerts: [90]}, small: {usd: 3}}
+        keeps_days: 7
         prices:
           small: {input: 0.1, cached: 0, output: 0.4, batch_permille: 500}
       - name: night
@@ -69,6 +77,8 @@ organizations:
             - {role: user, content: "{{question}}"}
           variables: [{name: question}]
 """
+
+ACME = "sluice: 1\norganizations:\n  - name: Acme\n"
 
 
 @pytest.fixture
@@ -118,6 +128,41 @@ def test_a_whole_document_is_made_true_and_then_changes_nothing(cast: Cast) -> N
     ) == ["models[0].cached_pico"]
     assert found["routing"]["rules"][0]["steps"][0]["queue_s"] == 2.5
     assert acme["templates"][0]["body"]["messages"][1]["content"] == "{{question}}"
+
+
+def web_of(exported: str) -> dict[str, Any]:
+    acme = next(one for one in yaml.safe_load(exported)["organizations"] if one["name"] == "Acme")
+    return next(one for one in acme["projects"] if one["name"] == "web")
+
+
+def test_parts_of_end_users_and_models_are_set_exported_and_end(cast: Cast) -> None:
+    apply(WHOLE)
+    exported = configuration_export(actor=OPERATOR)
+    web = web_of(exported)
+    assert web["keeps_days"] == 7
+    assert web["user_limits"] == {"requests_per_min": 6}
+    assert web["model_limits"] == {"small": {"requests_per_day": 7}}
+    assert web["user_budget"] == {"usd": "0.25", "period": "day"}
+    assert web["model_budgets"] == {
+        "new": {"usd": "2.00", "period": "month", "alerts": [90]},
+        "small": {"usd": "3.00"},
+    }
+    text = "sluice: 1\norganizations:\n  - name: Acme\n    user_limits: null\n    projects:\n"
+    text += "      - name: web\n        user_budget: null\n        model_limits: {}\n"
+    text += "        model_budgets: {new: {usd: 2, period: month, alerts: [90]}}\n"
+    assert apply(text) == [
+        "organizations[0].user_limits",
+        *(f"organizations[0].projects[0].{name}" for name in ("model_limits", "user_budget")),
+        "organizations[0].projects[0].model_budgets",
+    ]
+    web = web_of(configuration_export(actor=OPERATOR))
+    assert (web["model_limits"], web["user_budget"]) == ({}, None)
+    assert web["model_budgets"].keys() == {"new"}
+    assert web["user_limits"] and web["limits"] and web["budget"]
+    left = rows("SELECT model, per_user FROM rate_limits WHERE scope = 'organization'")
+    assert sorted(left) == [("", False), ("new", False)]
+    assert apply(exported)
+    assert configuration_export(actor=OPERATOR) == exported
 
 
 def test_a_dry_run_tells_the_same_and_changes_nothing(cast: Cast) -> None:
@@ -183,6 +228,22 @@ def test_it_is_all_or_nothing(cast: Cast) -> None:
             4,
         ),
         ("sluice: 1\npools:\n  - name: x\n  - name: x\n", "pools[1].name", 4),
+        (ACME + "    limits: {concurrency: 0}\n", "organizations[0].limits.concurrency", 4),
+        (
+            ACME + "    model_limits:\n      gone: {concurrency: 1}\n",
+            "organizations[0].model_limits.gone.model",
+            5,
+        ),
+        (
+            ACME + "    projects:\n      - name: web\n        user_budget: {usd: 1, alerts: [9]}\n",
+            "organizations[0].projects[0].user_budget.alerts",
+            6,
+        ),
+        (
+            ACME + "    projects:\n      - name: web\n        model_budgets: {small: {usd: x}}\n",
+            "organizations[0].projects[0].model_budgets.small.usd",
+            6,
+        ),
     ],
 )
 def test_errors_have_their_path_and_line(cast: Cast, text: str, path: str, line: int) -> None:

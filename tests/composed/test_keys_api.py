@@ -11,17 +11,18 @@ from django.test import Client
 from django.utils import timezone
 
 from controlplane.billing.budgets.selectors import budget_map
-from controlplane.billing.budgets.services import BudgetDraft, budget_plan
+from controlplane.billing.budgets.services import BudgetDraft, ProjectPart, budget_plan
 from controlplane.composed.keys.services import KeyOrder, key_make, key_report, keys_missed_soon
 from controlplane.composed.limits.selectors import effective_limits
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.permissions import Role, organization_scope
 from controlplane.kernel.keys.format import parse_credential
 from controlplane.quotas.selectors import rate_limit_map
-from controlplane.quotas.services import LimitSet, rate_limit_set
+from controlplane.quotas.services import LimitedPart, LimitSet, rate_limit_set
 from controlplane.tenants.keys import KeyTerms, apikey_create, apikey_revoke, apikey_rotate
 from controlplane.tenants.models import ApiKey
 from controlplane.tenants.people.services import membership_set
+from frontend.keys.limit_views import effective_rows
 from tests.browser.history import write_history
 from tests.support.people import Cast, make_cast, signed_in
 from tests.support.rules import generates, make_models, publish
@@ -97,6 +98,26 @@ def test_the_effective_limit_is_the_least_and_says_whose() -> None:
     assert (rows["budget_nano"].binds, rows["budget_nano"].limit) == ("organization", 77)
     assert rows["output_tokens"].binds == "model"
     assert effective_limits(key=key, model="other").refusal
+    users, of_model = LimitedPart(cast.project, per_user=True), LimitedPart(cast.acme, MODEL)
+    rate_limit_set(actor=cast.alice, subject=users, requests_per_min=5)
+    rate_limit_set(actor=cast.alice, subject=of_model, requests_per_min=6, concurrency=3)
+    for part, nano in ((ProjectPart(cast.project), 9), (ProjectPart(cast.project, MODEL), 8)):
+        draft = BudgetDraft(allowance_nano=nano)
+        budget_plan(actor=cast.alice, subject=part, draft=draft)
+    rows = {row.dimension: row for row in effective_limits(key=key, model=MODEL).rows}
+    assert rows["requests_per_min"].levels == {
+        "key": 50, "project": 40, "project_user": 5, "organization": 70, "organization_model": 6,
+    }  # fmt: skip
+    binding = {name: (row.binds, row.limit) for name, row in rows.items()}
+    assert binding["requests_per_min"] == ("project_user", 5)
+    assert binding["concurrency"] == ("organization_model", 3)
+    assert binding["budget_nano"] == ("project_model", 8)
+    assert rows["budget_nano"].levels["project_user"] == 9
+    shown = {row.words: row for row in effective_rows(rows.values())}
+    assert shown["Requests per minute"].binds == "project for each end user"
+    assert ("Project", "40; 5 for each end user") in shown["Requests per minute"].cells
+    other = {row.dimension: row for row in effective_limits(key=key, model="other").rows}
+    assert other["concurrency"].binds is None and "project_model" not in other["budget_nano"].levels
 
 
 def test_a_key_over_the_api_is_made_listed_rotated_and_revoked() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Protocol
 
+import msgspec
 import pytest
 
 from controlplane.bridge.contents.store import PostgresContents
@@ -128,6 +130,22 @@ async def test_only_the_newest_of_a_request_is_kept(store: Store, contents: Cont
     assert await contents.read(content.project, content.request) == done
 
 
+async def test_what_is_in_progress_ends_once(store: Store, contents: Contents) -> None:
+    content = store.make(status="in_progress", choices=())
+    told = {"request": content.request, "started_us": content.started_us}
+    ends = [store.make(status=status, **told) for status in ("completed", "cancelled", "failed")]
+    assert not await contents.keep_end(ends[0])
+    await contents.keep_now(content)
+    other = msgspec.structs.replace(ends[0], project="0" * 32)
+    assert not await contents.keep_end(other)
+    kept = await asyncio.gather(*map(contents.keep_end, ends))
+    assert sum(kept) == 1
+    assert await contents.read(content.project, content.request) == ends[kept.index(True)]
+    assert not await contents.keep_end(ends[kept.index(False)])
+    await contents.delete(content.project, content.request)
+    assert not await contents.keep_end(ends[0])
+
+
 async def test_another_project_reads_and_deletes_nothing(store: Store, contents: Contents) -> None:
     content = store.make()
     await contents.keep_now(content)
@@ -153,6 +171,7 @@ async def test_who_is_away_says_so(kind: str) -> None:
     away.keep(content)
     for asked in (
         away.keep_now(content),
+        *([away.keep_end(content)] if kind == "memory" else []),
         away.read(content.project, content.request),
         away.delete(content.project, content.request),
     ):

@@ -42,6 +42,17 @@ budgets = st.none() | st.fixed_dictionaries(
         "alerts": st.lists(st.integers(1, 100), unique=True, max_size=5),
     },
 )
+# Of each end user: without roll-over and alerts.
+user_budgets = st.none() | st.fixed_dictionaries(
+    {"usd": usd}, optional={"period": st.sampled_from(["day", "month"])}
+)
+
+
+def of_models(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    some = strategy.filter(lambda value: value is not None)
+    return st.dictionaries(st.sampled_from(["small", "other"]), some, max_size=2)
+
+
 prices = st.fixed_dictionaries(
     {"input": rates, "cached": st.just("0"), "output": rates},
     optional={"batch_permille": st.integers(1, 1_000)},
@@ -66,10 +77,15 @@ projects = st.fixed_dictionaries(
     optional={
         "safety": st.sampled_from(["off", "flag", "block"]),
         "content": st.booleans(),
+        "keeps_days": st.integers(0, 365),
         "weight": st.integers(1, 100),
         "limits": limits,
+        "user_limits": limits,
+        "model_limits": of_models(limits),
         "budget": budgets,
-        "prices": st.dictionaries(st.sampled_from(["small", "other"]), prices, max_size=2),
+        "user_budget": user_budgets,
+        "model_budgets": of_models(budgets),
+        "prices": of_models(prices),
     },
 )
 templates = st.fixed_dictionaries({"name": st.sampled_from(["one", "two"]), "body": bodies})
@@ -108,7 +124,12 @@ documents = st.fixed_dictionaries(
         "organizations": st.lists(
             st.fixed_dictionaries(
                 {"name": st.just("Acme"), "projects": once(projects), "templates": once(templates)},
-                optional={"limits": limits, "budget": budgets},
+                optional={
+                    "limits": limits,
+                    "user_limits": limits,
+                    "model_limits": of_models(limits),
+                    "budget": budgets,
+                },
             ),
             max_size=1,
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from asyncio.subprocess import PIPE, STDOUT
 from pathlib import Path
@@ -17,9 +18,12 @@ from django.test import Client
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from controlplane.gateway.answer import Charge, Piece
+from controlplane.gateway.http.app import COUNT_PATH, KEY_PATH, MODELS_PATH
+from controlplane.gateway.http.shapes import SHAPES
 from controlplane.gateway.openai import chat, completions
-from controlplane.gateway.openai.description import OPERATIONS, description
+from controlplane.gateway.openai.description import OPERATIONS, RESPONSE, description
 from controlplane.gateway.openai.render import ChatWriter, CompletionWriter
+from controlplane.gateway.responses.kept import ROUTES
 from controlplane.kernel.price import TokenCounts
 from inference.contract.frames import Usage
 from inference.contract.parts import TokenLogprob, ToolCallDelta
@@ -45,8 +49,11 @@ ASKED: dict[str, list[dict[str, Any]]] = {
     "/v1/tokenize": [{"model": MODEL, "prompt": "abcd", "return_token_strs": True}],
     "/v1/detokenize": [{"model": MODEL, "tokens": [5, 6]}],
 }
-# Their answers are held against the description where an encoder serves.
-ELSEWHERE = {"/v1/embeddings", "/v1/rerank", "/v1/score"}
+# Their answers are held against the description where an encoder serves, and where there are files
+# and stored responses.
+ELSEWHERE = ("/v1/embeddings", "/v1/rerank", "/v1/score", "/v1/files", "/v1/batches", RESPONSE)
+METHODS = ("get", "post", "put", "patch", "delete")
+BELOW = ("", "/{id}", "/{id}/content", "/{id}/cancel", "/{id}/input_items", "/{id}/more")
 USE = """
 import api, v1
 error = {"message": "m", "type": "t", "param": None, "code": None}
@@ -117,14 +124,29 @@ async def test_it_is_there_for_everybody(bare: Serving) -> None:
 
 
 async def test_answers_are_as_described(serving: Serving) -> None:
-    assert OPERATIONS.keys() == ASKED.keys() | ELSEWHERE
+    here = {path for path, _ in OPERATIONS if not path.startswith(ELSEWHERE)}
+    assert here == ASKED.keys()
     for path, bodies in ASKED.items():
         for body in bodies:
-            method = "POST" if body else "GET"
+            method = "post" if body else "get"
             url = path.replace("{model}", MODEL)
             answer = await serving.client.request(method, url, json=body or None)
             assert answer.status_code == 200, answer.text
-            check_described(answer.json(), answer_shape(path))
+            check_described(answer.json(), answer_shape(path, method))
+
+
+async def test_what_is_answered_is_described_and_nothing_else(bare: Serving) -> None:
+    """Each method of each path that the gateway may have; what is unknown says so by its code."""
+    own = {path for path, _ in OPERATIONS} | {*SHAPES, *ROUTES, MODELS_PATH, KEY_PATH, COUNT_PATH}
+    own |= {f"/v1/{kind}{below}" for kind in ("files", "batches", "responses") for below in BELOW}
+    answered = set()
+    for path in sorted(each for each in own if each.startswith("/v1/")):
+        for method in METHODS:
+            answer = await bare.client.request(method, re.sub("{.*?}", "some", path))
+            code = answer.json()["error"]["code"] if answer.is_error else ""
+            if code not in ("unknown_url", "method_not_allowed"):
+                answered.add((re.sub("{.*?}", "{}", path), method))
+    assert answered == {(re.sub("{.*?}", "{}", path), method) for path, method in OPERATIONS}
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,10 @@ ASKED: Any = {"model": MODEL.name, "input": "Say it.", "max_output_tokens": 12}
 # Longer than a gateway that is asked to stop waits.
 LONG: Any = {**ASKED, "max_output_tokens": 1_000}
 
+# Bursts of responses that are cancelled at so many moments around their end.
+RACES, RACERS, ENDS_S = 4, 6, 0.3
+LOOK_S = 0.05
+
 
 def short_deadlines(number: int) -> dict[str, str]:
     return {"SLUICE_REQUEST_DEADLINE_S": str(DEADLINE_S), "SLUICE_HOLD_GRACE_S": str(GRACE_S)}
@@ -183,6 +187,48 @@ async def test_a_background_response_is_polled_and_cancelled_anywhere(
     bill = bills()[uuid_of(queued.id, "resp").hex]
     assert bill.charges == 1
     assert bill.output < LONG["max_output_tokens"]
+    await verify_ledger()
+
+
+async def raced(here: AsyncOpenAI, there: AsyncOpenAI, pause_s: float) -> tuple[str, set[str]]:
+    """A short response, cancelled after so long: its id, and every end that anybody was told of."""
+    queued = await here.responses.create(**ASKED, background=True)
+    seen: set[str] = set()
+
+    async def look(client: AsyncOpenAI) -> None:
+        while not seen - {"in_progress"}:
+            await asyncio.sleep(LOOK_S)
+            seen.add(str((await client.responses.retrieve(queued.id)).status))
+
+    async def cancel() -> None:
+        await asyncio.sleep(pause_s)
+        seen.add(str((await there.responses.cancel(queued.id)).status))
+
+    await asyncio.gather(look(here), look(there), cancel())
+    return queued.id, seen - {"in_progress"}
+
+
+async def test_a_response_cancelled_as_it_ends_ends_once_and_is_charged_once(
+    product: Product, clients_of: Clients
+) -> None:
+    """Whoever comes second changes nothing, at whichever gateway, and tells what the first did."""
+    here, there = await clients_of(DAYS)
+    ends: dict[str, set[str]] = {}
+    for turn in range(RACES):
+        first_s = ENDS_S * turn / RACES
+        pairs = [(here, there), (there, here), (here, here)]
+        told = [
+            raced(*pair, first_s + ENDS_S * n / RACERS) for n in range(RACERS) for pair in pairs
+        ]
+        ends.update(await asyncio.gather(*told))
+    await until(lambda: product.under_way() == 0 and not open_holds())
+    for response, told_of in ends.items():
+        for client in (here, there):
+            told_of.add(str((await client.responses.retrieve(response)).status))
+    assert {len(told_of) for told_of in ends.values()} == {1}, ends
+    assert {end for told_of in ends.values() for end in told_of} <= {"cancelled", "incomplete"}
+    charges = [bills()[uuid_of(response, "resp").hex].charges for response in ends]
+    assert set(charges) == {1}
     await verify_ledger()
 
 

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterator
 from typing import Any, Literal
 
+import httpx2
 import openai
 import pytest
 from openai import AsyncOpenAI
@@ -23,6 +24,7 @@ from controlplane.tenants.models import Organization
 from controlplane.tenants.services import project_create
 from tests.product.books import open_holds
 from tests.product.traffic import make_body
+from tests.support.described import check_described
 from tests.support.money import rows
 from tests.support.orm import orm
 from tests.support.product import Plan, Product, running_product, verify_ledger
@@ -122,6 +124,15 @@ async def test_a_batch_runs_and_its_files_are_read(product: Product) -> None:
         assert refused["response"]["body"]["error"]["param"] == "max_tokens"
         listed = [each.id async for each in client.batches.list()]
         assert listed == [batch.id]
+        for path, shape in (
+            ("/v1/batches", "BatchList"),
+            (f"/v1/batches/{batch.id}", "BatchObject"),
+            ("/v1/files", "FileList"),
+            (f"/v1/files/{batch.input_file_id}", "FileObject"),
+        ):
+            headers = {"authorization": f"Bearer {product.key}"}
+            told = httpx2.get(f"{product.urls[0]}{path}", headers=headers)
+            check_described(told.json(), shape)
         purposes = [each.purpose async for each in client.files.list()]
         assert sorted(purposes) == ["batch", "batch_output", "batch_output"]
     charged = await orm(charges)()

@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from controlplane.gateway.ports import Allowance, BudgetRoom, KeyStanding, Room
+from controlplane.gateway.snapshot import Limits
 from controlplane.gateway.tasks.preflight_turns import AT_ONCE_MAX, PER_MIN_MAX
 from controlplane.kernel.price import TokenCounts, charge_nano
 from tests.support.fleet import MODEL
-from tests.support.ports import PRICE
+from tests.support.ports import KEY, PRICE, make_key
 from tests.support.serving import Serving
 from tests.support.waiting import until
 
@@ -75,6 +76,18 @@ async def test_limits_and_budgets_that_bind_are_named(serving: Serving) -> None:
     assert [one["code"] for one in told["refusals"]] == [
         "rate_limit_exceeded", "insufficient_quota",
     ]  # fmt: skip
+
+
+async def test_limits_of_the_end_user_and_the_model_are_asked_too(serving: Serving) -> None:
+    limits = Limits(per_user=Limits(requests_per_min=1), models={MODEL: Limits(concurrency=7)})
+    serving.under_test.keys.keys[KEY] = make_key(limits=limits)
+    assert (await serving.chat(user="ann")).status_code == 200
+    told = await check(serving, user="ann")
+    rooms = {(one["scope"], one["dimension"]): one for one in told["limits"]}
+    assert rooms["user", "requests"]["binds"] and rooms["model", "concurrency"]["remaining"] == 7
+    assert not told["would_run"]
+    assert told["refusals"][0]["message"].startswith("The end user's limit of 1 requests")
+    assert (await check(serving, user="bob"))["would_run"]
 
 
 async def test_waste_is_found_before_it_is_paid_for(serving: Serving) -> None:

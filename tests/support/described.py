@@ -23,9 +23,9 @@ def strict() -> dict[str, Any]:
     return told
 
 
-def answer_shape(path: str) -> str:
+def answer_shape(path: str, method: str = "post") -> str:
     """The name of what an operation answers."""
-    (operation,) = strict()["paths"][path].values()
+    operation = strict()["paths"][path][method]
     schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
     return str(schema["$ref"]).removeprefix(REF)
 

@@ -273,6 +273,16 @@ class MemoryContents:
         if self._keeps(content.project):
             self.kept[content.project, content.request] = content
 
+    async def keep_end(self, content: KeptContent) -> bool:
+        """Keep in place of what is in progress."""
+        self._check()
+        place = content.project, content.request
+        found = self.kept.get(place)
+        if found is None or found.status != "in_progress":
+            return False
+        self.kept[place] = content
+        return True
+
     async def read(self, project: str, request: bytes) -> KeptContent | None:
         """What is kept."""
         self._check()

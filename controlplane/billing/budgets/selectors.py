@@ -60,6 +60,12 @@ def budgets_of(subjects: Iterable[UUID]) -> dict[UUID, Budget]:
     return {budget.id: budget for budget in rows}
 
 
+def budget_parts_of(projects: Iterable[UUID]) -> list[BudgetPart]:
+    """The parts of projects that have budgets, or had, by the name of the model."""
+    found = BudgetPart.objects.filter(template=None, project__in=list(projects))
+    return list(found.order_by("model"))
+
+
 def budget_map(*, organization: UUID, subjects: Iterable[UUID]) -> dict[UUID, Budget]:
     """Budgets of an organization by the id of what they limit."""
     with bounded_read([organization]):

@@ -20,7 +20,7 @@ from controlplane.core.seal import BrokenSeal
 from controlplane.gateway.ports import LedgerAway
 from controlplane.gateway.ports_contents import ContentsAway
 from controlplane.gateway.snapshot import ProjectRecord
-from controlplane.kernel.contents.kept import KeptContent, terms_of
+from controlplane.kernel.contents.kept import KeptContent, facts_as_terms, terms_of
 
 QUEUE_BYTES_MAX = 64 << 20
 # What a request takes in the queue beside what was said.
@@ -35,6 +35,8 @@ _KEEP = (
     "SELECT contents_keep(%s, %s::bytea[], %s::uuid[], %s::uuid[], %s::uuid[], %s::text[],"
     " %s::bytea[])"
 )
+_END = "SELECT contents_end(%s, %s, %s, %s, %s, %s, %s)"
+IN_PROGRESS = facts_as_terms({"status": "in_progress"})
 _READ = "SELECT organization, sealed FROM contents_read(%s, %s)"
 _DELETE = "SELECT contents_delete(%s, %s)"
 log = structlog.get_logger(__name__)
@@ -64,6 +66,15 @@ class PostgresContents(AskingSession):
 
     async def keep_now(self, content: KeptContent) -> None:
         await self._ask(_KEEP, await asyncio.to_thread(self._sealed, [content], replace=True))
+
+    async def keep_end(self, content: KeptContent) -> bool:
+        key = self._key(content.project)
+        _, *columns = await asyncio.to_thread(self._sealed, [content], replace=True)
+        if key is None or not columns[0]:
+            return False
+        values = [*key.hashes(IN_PROGRESS), *(value for (value,) in columns)]
+        ((ended,),) = await self._ask(_END, values)
+        return bool(ended)
 
     async def read(self, project: str, request: bytes) -> KeptContent | None:
         found = await self._ask(_READ, [UUID(project), UUID(bytes=request)])

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 from controlplane.billing.budgets.models import UNLIMITED_NANO, Budget
 from controlplane.billing.budgets.selectors import budget_map
+from controlplane.billing.budgets.services import ProjectPart, budget_id
 from controlplane.catalog.selectors import model_find
 from controlplane.core.permissions import organization_scope
 from controlplane.quotas.models import LIMITS_MAX
-from controlplane.quotas.selectors import limits_of
+from controlplane.quotas.selectors import limit_parts_of
 from controlplane.tenants.models import ApiKey
 
 LEVELS = ("key", "project", "organization")
@@ -20,7 +21,9 @@ OUTPUT = "output_tokens"
 class Effective:
     """One dimension. `levels` has a limit or None for key, project, organization (and model).
 
-    `binds` is the narrowest of those with the least room; None where nothing limits.
+    Where there are such, a level with `_user` or `_model` behind it has what it gives each end
+    user, and what it gives the requests to the model. `binds` is the narrowest of those with the
+    least room; None where nothing limits.
     """
 
     dimension: str
@@ -44,20 +47,29 @@ class EffectiveView:
 def effective_limits(*, key: ApiKey, model: str) -> EffectiveView:
     """Every dimension for a key and a model; the caller has found the key by a selector.
 
-    Money is what is left: a level binds that has the least of it.
+    Money is what is left: a level binds that has the least of it. End users have spent nothing.
     """
     subjects = dict(zip(LEVELS, (key.limits_id, key.project_id, key.organization_id), strict=True))
     with organization_scope([key.organization_id]):
-        limits = limits_of(subjects.values())
+        limits = limit_parts_of(subjects.values())
     rows = []
     for dimension in LIMITS_MAX:
-        levels = {
-            level: getattr(limits[subject], dimension) if subject in limits else None
-            for level, subject in subjects.items()
-        }
+        levels: dict[str, int | None] = dict.fromkeys(LEVELS)
+        for level, subject in subjects.items():
+            for one in limits.get(subject, ()):
+                if one.model in ("", model):
+                    part = "_model" if one.model else "_user" if one.per_user else ""
+                    levels[level + part] = getattr(one, dimension)
         rows.append(Effective(dimension, levels, _least(levels)))
-    budgets = budget_map(organization=key.organization_id, subjects=subjects.values())
-    left = {level: _left(budgets, subject) for level, subject in subjects.items()}
+    wanted = subjects | {"project_user": budget_id(ProjectPart(key.project))}
+    if model:
+        wanted["project_model"] = budget_id(ProjectPart(key.project, model))
+    budgets = budget_map(organization=key.organization_id, subjects=wanted.values())
+    left = {
+        level: _left(budgets, subject)
+        for level, subject in wanted.items()
+        if level in subjects or subject in budgets
+    }
     rows.append(Effective(MONEY, left, _least(left)))
     found = model_find(name=model)
     if found is not None:

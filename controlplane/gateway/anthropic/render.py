@@ -13,7 +13,7 @@ from controlplane.gateway.anthropic.messages import TextBlock, ThinkingBlock, To
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.openai.bodies import Charged
 from controlplane.gateway.openai.render import charge_json, whole_calls
-from controlplane.gateway.progress import Trail
+from controlplane.gateway.ports import Room
 from controlplane.gateway.refusal import Refusal
 from inference.contract.frames import Usage
 from inference.contract.parts import ToolCallDelta
@@ -41,9 +41,9 @@ OutputBlock = ThinkingBlock | TextBlock | ToolUseBlock
 class AnthropicDialect:
     """A `shape.Dialect`: kinds of errors follow the status, with `code` and `param` as they are."""
 
-    def lines(self, request: str, trail: Trail) -> list[str]:
+    def lines(self, request: str, rooms: tuple[Room, ...]) -> list[str]:
         lines = [f"request-id: {request}"]
-        for room in trail.admitted.allowance.rooms if trail.admitted else ():
+        for room in rooms:
             if room.dimension in ("requests", "tokens"):
                 reset = datetime.now(UTC) + timedelta(seconds=room.reset_s)
                 head = f"anthropic-ratelimit-{room.dimension}"

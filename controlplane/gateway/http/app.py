@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
@@ -25,7 +26,7 @@ from controlplane.gateway.openai.models import Shelf
 from controlplane.gateway.openai.preflight import show_preflight
 from controlplane.gateway.pipeline import serve
 from controlplane.gateway.plan import PlannedStep
-from controlplane.gateway.ports import LedgerAway, ReplayedAnswer
+from controlplane.gateway.ports import LedgerAway, ReplayedAnswer, Room
 from controlplane.gateway.progress import Trail
 from controlplane.gateway.refusal import NO_RETRY, Refusal, internal_error, unavailable
 from controlplane.gateway.responses.kept import ID, PATH, ROUTES
@@ -47,6 +48,7 @@ CHAT_PATH = "/v1/chat/completions"
 PREFLIGHT_PATH = "/v1/preflight"
 COUNT_PATH = MESSAGES_PATH + "/count_tokens"
 DESCRIPTION_PATH = "/v1/openapi.json"
+DELETABLE = re.compile(r"/v1/(responses|files)/[^/]+")
 OPENAI_VERSION = "openai-version: 2020-10-01"
 OK = 200
 JSON = "content-type: application/json"
@@ -97,7 +99,8 @@ class GatewayApp:
                 raise _stopping()
             await self._answer(exchange, call, out)
         except Refusal as refusal:
-            out.send_refusal(refusal, out.dialect.lines(public_request(call.request), Trail()))
+            own = out.dialect.lines(public_request(call.request), refusal.rooms)
+            out.send_refusal(refusal, own)
         except (ClientGone, ConnectionError):
             log.info(
                 "request %s: the client has gone, or reads no more", public_request(call.request)
@@ -125,7 +128,7 @@ class GatewayApp:
     async def _answer(self, exchange: Exchange, call: Call, out: HttpOut) -> None:
         path, method = exchange.path, exchange.method
         if method == "OPTIONS":
-            out.send_whole(OK, b"", preflight_lines(call, self.state.pages_origins))
+            out.send_whole(OK, b"", preflight_lines(call, path, self.state.pages_origins))
             return
         shape = SHAPES.get(path)
         if shape is not None:
@@ -235,7 +238,7 @@ class HttpOut:
 
     def refuse(self, refusal: Refusal, trail: Trail) -> None:
         """An error body, or an error event where a stream has begun."""
-        self.send_refusal(refusal, self._lines(trail))
+        self.send_refusal(refusal, self._lines(trail, refusal.rooms))
 
     def send_refusal(self, refusal: Refusal, lines: Lines) -> None:
         """The same before anything is known of the request."""
@@ -292,9 +295,11 @@ class HttpOut:
             *self._cors,
         ]
 
-    def _lines(self, trail: Trail) -> Lines:
+    def _lines(self, trail: Trail, rooms: tuple[Room, ...] = ()) -> Lines:
         """Rate limits, organization, route and times, as far as the request has come."""
-        lines: Lines = self.dialect.lines(self._request, trail)
+        if trail.admitted is not None:
+            rooms = trail.admitted.allowance.rooms
+        lines: Lines = self.dialect.lines(self._request, rooms)
         if trail.key is not None:
             lines.append(f"openai-organization: {public_id('org', trail.key.organization)}")
         if trail.admitted is not None:
@@ -360,12 +365,13 @@ def cors_lines(call: Call, origins: frozenset[str]) -> list[str]:
     ]
 
 
-def preflight_lines(call: Call, origins: frozenset[str]) -> list[str]:
+def preflight_lines(call: Call, path: str, origins: frozenset[str]) -> list[str]:
     """What a browser is told besides, when it asks before a request."""
     if not cors_lines(call, origins):
         return []
+    methods = "GET, POST, DELETE" if DELETABLE.fullmatch(path) else "GET, POST"
     return [
-        "access-control-allow-methods: GET, POST",
+        f"access-control-allow-methods: {methods}",
         f"access-control-allow-headers: {ALLOWED}",
         f"access-control-max-age: {PREFLIGHT_S}",
     ]

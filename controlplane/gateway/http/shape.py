@@ -9,7 +9,8 @@ from controlplane.gateway.app_state import AppState
 from controlplane.gateway.ask import Ask, Operation
 from controlplane.gateway.call import Call
 from controlplane.gateway.http.exchange import Incoming
-from controlplane.gateway.progress import Out, Progress, Trail
+from controlplane.gateway.ports import Room
+from controlplane.gateway.progress import Out, Progress
 from controlplane.gateway.refusal import Refusal
 from controlplane.gateway.results import Asked
 from controlplane.gateway.snapshot import KeyRecord
@@ -19,8 +20,8 @@ from controlplane.gateway.task import RequestTask
 class Dialect(Protocol):
     """What the clients of one API expect around an answer; `request` is its public id."""
 
-    def lines(self, request: str, trail: Trail) -> list[str]:
-        """Headers of its own on every answer, as `name: value`."""
+    def lines(self, request: str, rooms: tuple[Room, ...]) -> list[str]:
+        """Headers of its own on every answer, as `name: value`; `rooms` are those of limits."""
 
     def error_body(self, refusal: Refusal, request: str) -> bytes:
         """A failure before anything was sent."""

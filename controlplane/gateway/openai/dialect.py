@@ -2,14 +2,14 @@
 
 import msgspec
 
-from controlplane.gateway.progress import Trail
+from controlplane.gateway.ports import Room
 from controlplane.gateway.refusal import Refusal
 
 
 class OpenAIDialect:
     """A `shape.Dialect`: the error of `Refusal` as it is."""
 
-    def lines(self, request: str, trail: Trail) -> list[str]:
+    def lines(self, request: str, rooms: tuple[Room, ...]) -> list[str]:
         return []
 
     def error_body(self, refusal: Refusal, request: str) -> bytes:

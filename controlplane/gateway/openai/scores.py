@@ -10,7 +10,7 @@ from controlplane.gateway.answer import Charge
 from controlplane.gateway.ask import Ask, Inputs
 from controlplane.gateway.openai.bodies import Charged
 from controlplane.gateway.openai.embeddings import check_texts
-from controlplane.gateway.openai.fields import Name
+from controlplane.gateway.openai.fields import KeptText, Name
 from controlplane.gateway.openai.parse import parse_body
 from controlplane.gateway.openai.render import charge_json
 from controlplane.gateway.refusal import bad_field
@@ -34,6 +34,7 @@ class RerankRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     documents: Annotated[list[str | RankedDocument], Meta(min_length=1, max_length=INPUTS_MAX - 1)]
     top_n: Annotated[int, Meta(ge=1)] | None = None
     return_documents: bool | None = None
+    user: KeptText | None = None
 
 
 class ScoreRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -42,6 +43,7 @@ class ScoreRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     model: Name
     text_1: str | Texts
     text_2: str | Texts
+    user: KeptText | None = None
 
 
 class Scored(TypedDict):
@@ -79,6 +81,7 @@ def parse_rerank(data: bytes) -> Ask:
         bytes=len(data),
         inputs=inputs,
         shows_texts=request.return_documents is not False,
+        user=request.user or "",
         **left._asdict(),
     )
 
@@ -88,7 +91,12 @@ def parse_score(data: bytes) -> Ask:
     request, left = parse_body(data, _score)
     inputs = _paired({"text_1": request.text_1, "text_2": request.text_2})
     return Ask(
-        operation="score", model=request.model, bytes=len(data), inputs=inputs, **left._asdict()
+        operation="score",
+        model=request.model,
+        bytes=len(data),
+        inputs=inputs,
+        user=request.user or "",
+        **left._asdict(),
     )
 
 

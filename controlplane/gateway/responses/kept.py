@@ -108,8 +108,13 @@ class KeptResponse:
             event = msgspec.json.decode(last.rstrip().rpartition(b"\ndata: ")[2])
             response = msgspec.json.encode(event["response"])
         kept, self._row = await self._keep(self._content(response)), None
-        if kept:
+        if kept is not False:
             self._forget()
+        if kept is None:
+            # Whoever cancelled it was told so, and nobody is told otherwise.
+            self._run.call.client_left()
+            raise ClientGone
+        if kept:
             return last
         echoed: bytes = asked.ask.echo["request"]
         return last.replace(echoed, echoed.replace(STORED, NOT_STORED, 1))
@@ -157,12 +162,17 @@ class KeptResponse:
         if trail.asked is not None:
             trail.asked = msgspec.structs.replace(trail.asked, body=b"")
 
-    async def _keep(self, content: KeptContent) -> bool:
-        """Keep how it ended, unless it was cancelled or deleted; False where that cannot be."""
+    async def _keep(self, content: KeptContent) -> bool | None:
+        """Keep how it ended: False where that cannot be, None where it was cancelled or deleted."""
+        contents = self._state.contents
         for pause_s in PAUSES_S if self._row else (0.0,):
             with suppress(ContentsAway):
-                if self._row is None or await self._is_wanted():
-                    await self._state.contents.keep_now(content)
+                if self._row is None:
+                    await contents.keep_now(content)
+                elif not await contents.keep_end(content):
+                    found = await contents.read(content.project, content.request)
+                    # Else it is kept since a try of which no answer came.
+                    return None if found is None or found.status == "cancelled" else True
                 return True
             await asyncio.sleep(pause_s)
         log.error("response %s is not stored", public_id(PREFIX, content.request.hex()))
@@ -257,8 +267,9 @@ async def cancel(call: Call, exchange: Exchange, state: AppState, key: KeyRecord
         raise bad_field(None, "Only a response with 'background': true can be cancelled.")
     if kept.status == "in_progress":
         kept = ended(kept, status="cancelled")
-        await reached(state.contents.keep_now(kept))
-        if kept.request in state.background:
+        if not await reached(state.contents.keep_end(kept)):
+            kept = await _found(exchange, state, key)
+        elif kept.request in state.background:
             state.background[kept.request][1].client_left()
     return kept.response
 

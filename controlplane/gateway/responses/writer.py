@@ -7,6 +7,7 @@ the sequence; the last one, which has the usage, follows the charge.
 from typing import Any, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from controlplane.gateway.answer import Charge, Piece, TokenText
 from controlplane.gateway.ask import Ask
@@ -29,7 +30,7 @@ ID_PREFIXES = {
 _encode = msgspec.json.encode
 
 
-# A whole response; besides, it repeats what the request said.
+# A whole response, with its charge once it has one; besides, it repeats what the request said.
 ResponseObject = msgspec.defstruct(
     "ResponseObject",
     [
@@ -37,8 +38,10 @@ ResponseObject = msgspec.defstruct(
         ("background", bool), ("service_tier", str), ("output", list[dict[str, Any]]),
         ("status", KeptStatus | Literal["queued"]),
         ("error", dict[str, str] | None), ("incomplete_details", dict[str, str] | None),
-        ("usage", dict[str, Any] | None), ("sluice", Charged), *((name, Any) for name in ECHOED),
+        ("usage", dict[str, Any] | None), ("sluice", Charged | UnsetType, UNSET),
+        *((name, Any) for name in ECHOED),
     ],
+    kw_only=True,
 )  # fmt: skip
 
 

@@ -113,7 +113,7 @@ def _over_limit(allowance: Allowance, tokens: int, model: str = "") -> Refusal:
     for name, _, value in [line.partition(": ") for line in limit_lines(allowance)]:
         headers.append((name, value))
     refusal = Refusal(429, "rate_limit_exceeded", message, kind=kind, headers=tuple(headers))
-    refusal.limit = _reached(allowance, tokens, wait_s)
+    refusal.limit, refusal.rooms = _reached(allowance, tokens, wait_s), allowance.rooms
     return refusal
 
 

@@ -90,7 +90,7 @@ async def preflight(call: Call, exchange: Exchange, shape: ApiShape, state: AppS
             raise ledger_away() from error
         met = Met(
             refusals,
-            await state.limiter.look(key),
+            await state.limiter.look(asked.key),
             standing,
             repeated=state.hygiene.has_come(key.id, asked.ask),
         )
@@ -204,8 +204,9 @@ def _binds(room: Room, tokens: int) -> bool:
 
 
 def _limited(room: Room) -> Refusal:
+    whose = "end user" if room.scope == "user" else room.scope
     message = (
-        f"The {room.scope}'s limit of {room.limit} {room.dimension} has {room.remaining} left; it "
+        f"The {whose}'s limit of {room.limit} {room.dimension} has {room.remaining} left; it "
         f"resets in {room.reset_s:.0f} s."
     )
     return Refusal(429, "rate_limit_exceeded", message, kind="requests")

@@ -151,7 +151,7 @@ def test_programs_do_what_pages_do(cast: Cast) -> None:
     assert project.status_code == 201
     one = f"{root}/projects/{project.json()['id']}"
     patched = alice.patch(one, {"safety_mode": "flag"}, content_type="application/json").json()
-    assert (patched["name"], patched["safety_mode"]) == ("ads", "flag")
+    assert (patched["name"], patched["safety_mode"], patched["keeps_days"]) == ("ads", "flag", 0)
     body = {"weight": 7}
     refused = alice.put(f"{one}/weight", body, content_type="application/json")
     assert refused.status_code == 403

@@ -224,6 +224,15 @@ async def test_limits_are_told_in_headers(serving: Serving) -> None:
     refused = await send(serving)
     error_of(refused, "rate_limit_error")
     assert (refused.status_code, refused.headers["retry-after"]) == (429, "2")
+    for name in ("requests-limit", "requests-remaining", "tokens-limit", "tokens-remaining"):
+        assert refused.headers.get_list(f"anthropic-ratelimit-{name}") == [
+            headers[f"anthropic-ratelimit-{name}"]
+        ]
+    assert refused.headers["anthropic-ratelimit-requests-reset"] >= reset[:4]
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "a"}], "max_tokens": 1}
+    other = await serving.client.post("/v1/chat/completions", json=body)
+    assert other.status_code == 429
+    assert not any(name.startswith("anthropic") for name in other.headers)
 
 
 async def test_a_stream_that_fails_ends_with_an_error_event(steady: Serving) -> None:

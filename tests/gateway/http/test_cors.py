@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+from controlplane.gateway.openai.description import OPERATIONS
 from tests.support.serving import CHAT_PATH, Serving
 
 PAGES = "https://pages.example"
@@ -22,6 +25,15 @@ async def test_the_pages_origin_may_call_and_read(serving: Serving) -> None:
     assert "authorization" in before["access-control-allow-headers"]
     assert "x-request-id" in after["access-control-expose-headers"]
     assert "access-control-allow-credentials" not in before
+
+
+async def test_delete_is_allowed_where_something_can_be_deleted(serving: Serving) -> None:
+    serving.under_test.world.pages_origins = frozenset({PAGES})
+    deleted = {path for path, method in OPERATIONS if method == "delete"}
+    for path in {path for path, _ in OPERATIONS}:
+        url = re.sub("{.*?}", "some", path)
+        told = (await serving.client.options(url, headers={"origin": PAGES})).headers
+        assert ("DELETE" in told["access-control-allow-methods"]) == (path in deleted), path
 
 
 async def test_no_other_origin_may(serving: Serving) -> None:

@@ -11,6 +11,7 @@ import httpx2
 import pytest
 
 from controlplane.gateway.nodes.limits import LinkLimits
+from controlplane.gateway.snapshot import Limits
 from controlplane.kernel.price import TokenCounts, charge_nano
 from inference.embed.encoder import Encoder
 from inference.embed.shape import read_shape
@@ -29,7 +30,7 @@ from tests.support.encoders import (
 )
 from tests.support.fleet import MODEL
 from tests.support.gateway import GatewayUnderTest, running_gateway
-from tests.support.ports import PRICE
+from tests.support.ports import KEY, PRICE, make_key
 
 CLOSE = 2e-6
 QUERY = "abc"
@@ -104,6 +105,32 @@ async def test_the_best_few_without_texts(crossing: Embedding) -> None:
 async def test_every_path_of_reranking(crossing: Embedding, path: str) -> None:
     answer = await post(crossing, path, query=QUERY, documents=["a"])
     assert len(answer.json()["results"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/rerank", {"query": QUERY, "documents": ["a"]}),
+        ("/v1/score", {"text_1": "a", "text_2": "b"}),
+    ],
+)
+async def test_end_users_are_named_and_limited(
+    crossing: Embedding, path: str, body: dict[str, Any]
+) -> None:
+    limits = Limits(per_user=Limits(requests_per_min=1))
+    crossing.under_test.keys.keys[KEY] = make_key(limits=limits)
+    for user in ("ann", "bob"):
+        answer = await post(crossing, path, **body, user=user)
+        assert answer.status_code == 200, answer.text
+        assert "x-sluice-ignored" not in answer.headers
+    refused = await post(crossing, path, **body, user="ann")
+    assert refused.status_code == 429
+    assert "this end user" in refused.json()["error"]["message"]
+    await crossing.under_test.at_rest()
+    records = crossing.under_test.recorder.records
+    assert [each.user for each in records] == ["ann", "bob", "ann"]
+    wrong = await post(crossing, path, **body, user=1)
+    assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "user")
 
 
 @pytest.mark.parametrize("path", ["/score", "/v1/score"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx2
 import msgspec
 import openai
 import pytest
@@ -13,6 +14,7 @@ from openai import AsyncOpenAI
 from controlplane.gateway.responses import kept
 from controlplane.kernel.contents.kept import KeptContent
 from controlplane.kernel.money import usd_text
+from tests.support.described import answer_shape, check_described
 from tests.support.fleet import MODEL, echo_node
 from tests.support.ports import KEY, PROJECT, make_key
 from tests.support.serving import Serving
@@ -106,6 +108,26 @@ async def test_a_response_follows_another(client: AsyncOpenAI, keeping: Serving)
     assert [item.role for item in items] == ["user", "assistant", "user", "assistant", "user"]
     paged = [item.id async for item in client.responses.input_items.list(third.id, limit=2)]
     assert paged == [item.id for item in reversed(items)]
+
+
+async def test_stored_responses_are_as_described(client: AsyncOpenAI, keeping: Serving) -> None:
+    ask, path = keeping.client.request, "/v1/responses"
+    for cancels in (False, True):
+        body = {**(LONG if cancels else ASKED), "background": True}
+        told = (await ask("POST", path, json=body)).json()
+        check_described(told, answer_shape(path))
+        at = f"{path}/{told['id']}"
+        shown = [("GET", f"{path}/{{response}}", at)]
+        if cancels:
+            shown.append(("POST", f"{path}/{{response}}/cancel", f"{at}/cancel"))
+        else:
+            await ended(client, told["id"])
+        shown.append(("GET", f"{path}/{{response}}/input_items", f"{at}/input_items?order=asc"))
+        shown.append(("DELETE", f"{path}/{{response}}", at))
+        for method, described, url in shown:
+            answer = await ask(method, url)
+            assert answer.status_code == 200, answer.text
+            check_described(answer.json(), answer_shape(described, method.lower()))
 
 
 async def test_a_call_of_a_tool_is_answered_by_its_output_alone(
@@ -229,6 +251,52 @@ async def test_a_cancelled_response_stays_cancelled(client: AsyncOpenAI, keeping
     assert (await client.responses.retrieve(queued.id)).status == "cancelled"
     (settled,) = keeping.under_test.ledger.settled.values()
     assert settled.counts.output < 1_000
+
+
+async def test_one_that_ends_while_it_is_cancelled_stays_as_it_ended(
+    client: AsyncOpenAI, keeping: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents, world = keeping.under_test.contents, keeping.under_test.world
+    read = contents.read
+
+    async def slow(project: str, request: bytes) -> KeptContent | None:
+        found = await read(project, request)
+        await until(lambda: not world.background)
+        return found
+
+    queued = await client.responses.create(**{**ASKED, "max_output_tokens": 100}, background=True)
+    monkeypatch.setattr(contents, "read", slow)
+    assert (await client.responses.cancel(queued.id)).status == "incomplete"
+    assert (await client.responses.retrieve(queued.id)).status == "incomplete"
+    assert len(keeping.under_test.ledger.settled) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_one_that_is_cancelled_as_it_ends_tells_of_no_other_end(
+    client: AsyncOpenAI, keeping: Serving, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    contents = keeping.under_test.contents
+    keep_end = contents.keep_end
+
+    async def late(content: KeptContent) -> bool:
+        (row,) = rows(keeping)
+        assert await keep_end(kept.ended(row, status="cancelled"))
+        return await keep_end(content)
+
+    monkeypatch.setattr(contents, "keep_end", late)
+    body = {**ASKED, "background": True, "stream": stream}
+    text = (await keeping.client.post("/v1/responses", json=body)).text if not stream else ""
+    if stream:
+        with pytest.raises(httpx2.RemoteProtocolError):
+            async with keeping.client.stream("POST", "/v1/responses", json=body) as answer:
+                async for part in answer.aiter_text():
+                    text += part
+    await keeping.under_test.at_rest()
+    assert '"status":"in_progress"' in text or not stream
+    assert "response.incomplete" not in text and "response.completed" not in text
+    assert [each.status for each in rows(keeping)] == ["cancelled"]
+    (settled,) = keeping.under_test.ledger.settled.values()
+    assert settled.counts.output == ASKED["max_output_tokens"]
 
 
 @pytest.mark.parametrize("forgotten", [False, True])

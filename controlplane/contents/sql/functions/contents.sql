@@ -15,6 +15,22 @@ CREATE OR REPLACE FUNCTION contents_keep(
         WHERE p_replace AND kept.project = excluded.project
 $$;
 
+-- Replaces what is kept as in progress, which the hash `p_progress` of its terms tells; whether there
+-- was such: of two ends at once, one is the first.
+CREATE OR REPLACE FUNCTION contents_end(
+    p_progress bigint, p_wrapped bytea, p_request uuid, p_organization uuid, p_project uuid,
+    p_terms text, p_sealed bytea
+) RETURNS boolean LANGUAGE sql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+    WITH done AS (
+        UPDATE kept_contents AS kept SET terms = p_terms::bigint[], sealed = p_sealed
+        FROM projects p
+        WHERE kept.request = p_request AND kept.project = p_project
+          AND p.id = p_project AND p.organization_id = p_organization
+          AND p.content_key = p_wrapped AND p_progress = ANY (kept.terms)
+        RETURNING 1
+    ) SELECT EXISTS (SELECT FROM done)
+$$;
+
 CREATE OR REPLACE FUNCTION contents_read(p_project uuid, p_request uuid)
 RETURNS TABLE (organization uuid, sealed bytea)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
@@ -45,5 +61,5 @@ LANGUAGE sql SECURITY DEFINER SET search_path = public, pg_temp AS $$
     ) SELECT count(*) FROM gone
 $$;
 
-GRANT EXECUTE ON FUNCTION contents_keep, contents_read, contents_delete TO sluice_gateway;
+GRANT EXECUTE ON FUNCTION contents_keep, contents_end, contents_read, contents_delete TO sluice_gateway;
 GRANT EXECUTE ON FUNCTION contents_forget TO sluice_app;
