@@ -206,7 +206,12 @@ class Scheduler:
         self.accepted += count
 
     def note_step(self, chunks: list[Chunk], step_us: int) -> None:
-        """Measure a step: without prompt tokens for the speculator, for the pace any."""
+        """Measure a step: without prompt tokens for the speculator, for the pace any.
+
+        One that only ended requests tells nothing.
+        """
+        if not chunks:
+            return
         prompts = [(each.count, each.start) for each in chunks if each.count > each.sampled_rows]
         self.pace.note(prompts, step_us)
         if self.speculator is not None and all(each.sampled_rows == each.count for each in chunks):

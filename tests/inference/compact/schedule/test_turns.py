@@ -84,6 +84,13 @@ def test_short_prompts_pass_one_without_blocks_so_many_times_and_no_more() -> No
     assert next(iter(computed)) == 2
 
 
+def test_a_step_that_only_ends_requests_tells_nothing_of_steps() -> None:
+    scheduler = _loop().scheduler
+    before = scheduler.pace.room_us(alone=False)
+    scheduler.note_step([], 5_000)
+    assert scheduler.pace.room_us(alone=False) == before
+
+
 def test_background_work_rests_but_for_every_sixteenth_step() -> None:
     loop = _loop()
     _accept(loop, 1, 8, priority=BACKGROUND, max_tokens=100, ignore_eos=True)
