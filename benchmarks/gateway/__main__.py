@@ -27,7 +27,7 @@ from benchmarks.stack import OTHER_CORE, stack
 
 def measure(run: Run) -> dict[str, Any]:
     """All groups, then the figures."""
-    for group in groups.GUARDED.values():
+    for group in groups.COMPARED.values():
         group(run)
     foreign = round(run.foreign_share, 3)
     groups.one_client(run)

@@ -129,8 +129,8 @@ def _paced(run: Run, name: str, gateway: Server, control: Server) -> list[Side]:
     ]
 
 
-# Those whose ratio to the control is told, and so guarded.
-GUARDED: Mapping[str, Callable[[Run], None]] = {
+# Those whose ratio to the control is told.
+COMPARED: Mapping[str, Callable[[Run], None]] = {
     "whole": whole,
     "streams": streams,
     "embeddings": embeddings,
