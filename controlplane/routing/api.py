@@ -10,17 +10,9 @@ from rest_framework.response import Response
 from controlplane.core.api.schema import CREATED, NO_CONTENT, Whole, operation
 from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
-from controlplane.routing import shapes
+from controlplane.routing import selectors, shapes
 from controlplane.routing.models import RuleSet
 from controlplane.routing.rulesjson import read_rules
-from controlplane.routing.selectors import (
-    HOURS_DEFAULT,
-    canary_report,
-    rule_problems,
-    ruleset_dry_run,
-    ruleset_get,
-    ruleset_list,
-)
 from controlplane.routing.services import RuleVersions
 from controlplane.routing.shapes import canary_json, dry_run_json, ruleset_json, summary_json
 from controlplane.tenants.access import require
@@ -65,7 +57,7 @@ class StopBody(msgspec.Struct, forbid_unknown_fields=True):
 class DryRunBody(msgspec.Struct, forbid_unknown_fields=True):
     """How far back."""
 
-    hours: int = HOURS_DEFAULT
+    hours: int = selectors.HOURS_DEFAULT
 
 
 class RollbackBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -83,7 +75,7 @@ class RulesView(ApiView):
 
     def rule_set(self, version: int, revision: int | None = None) -> RuleSet:
         """The version, as the caller has seen it; raises DoesNotExist."""
-        found = ruleset_get(actor=self.actor(), version=version)
+        found = selectors.ruleset_get(actor=self.actor(), version=version)
         found.revision = found.revision if revision is None else revision
         return found
 
@@ -91,7 +83,7 @@ class RulesView(ApiView):
         return RuleVersions(self.actor())
 
     def answer(self, rule_set: RuleSet, status: int = 200) -> Response:
-        now = ruleset_get(actor=self.actor(), version=rule_set.version)
+        now = selectors.ruleset_get(actor=self.actor(), version=rule_set.version)
         return Response(ruleset_json(now), status=status)
 
 
@@ -99,7 +91,7 @@ class RuleSets(RulesView):
     @operation(list_of=Whole(shapes.SummaryJson))
     def get(self, request: Request) -> Response:
         """List versions without their rules, newest first."""
-        found = ruleset_list(actor=self.actor())
+        found = selectors.ruleset_list(actor=self.actor())
         return self.listed(found, summary_json, "version")
 
     @operation(body=DraftBody, answer={CREATED: shapes.RuleSetJson})
@@ -137,7 +129,7 @@ class Validate(RulesView):
     def post(self, request: Request, version: int) -> Response:
         """Check a version: errors, which prevent publication, then warnings."""
         rules = read_rules(self.rule_set(version).rules)
-        problems = rule_problems(actor=self.actor(), rules=rules)
+        problems = selectors.rule_problems(actor=self.actor(), rules=rules)
         return Response({"problems": [asdict(problem) for problem in problems]})
 
 
@@ -146,7 +138,7 @@ class DryRunView(RulesView):
     def post(self, request: Request, version: int) -> Response:
         """Apply a version to recorded requests: what would change; money in nano-USD."""
         hours, found = self.body(DryRunBody).hours, self.rule_set(version)
-        tried = ruleset_dry_run(actor=self.actor(), rule_set=found, hours=hours)
+        tried = selectors.ruleset_dry_run(actor=self.actor(), rule_set=found, hours=hours)
         return Response(dry_run_json(tried))
 
 
@@ -186,7 +178,7 @@ class Canary(RulesView):
     @operation(answer=shapes.CanaryAnswer)
     def get(self, request: Request) -> Response:
         """Compare the canary with the live version; null without a canary."""
-        report = canary_report(actor=self.actor())
+        report = selectors.canary_report(actor=self.actor())
         return Response({"canary": None if report is None else canary_json(report)})
 
 

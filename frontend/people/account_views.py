@@ -23,16 +23,9 @@ from controlplane.tenants.sign_in.sessions import session_end, session_list, ses
 from frontend.people import signing
 from frontend.people.sign_in_views import PasswordForm, password_field
 from frontend.people.signing import LISTED, password_shown, pending_user, safe_path
+from frontend.shared import stepup
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.forms import made_by, says_wrong
-from frontend.shared.stepup import (
-    confirm_note,
-    form_take,
-    secret_page,
-    stepped_up,
-    stepped_up_or_first,
-    unseen,
-)
 
 HERE = "account"
 APP_SECRET = "app_secret"
@@ -76,7 +69,7 @@ def _account(
 account = never_cache(page(None, "GET")(_account))
 
 
-@unseen
+@stepup.unseen
 @page(None, "POST")
 def password(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     form = ChangeForm(request.POST)
@@ -92,7 +85,7 @@ def password(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     if not made_by(form, change):
         return _account(request, viewer, form)
     update_session_auth_hash(request, viewer.user)
-    confirm_note(request)
+    stepup.confirm_note(request)
     messages.success(request, "Your password is changed. All other sessions have ended.")
     return redirect(HERE)
 
@@ -114,9 +107,9 @@ def sessions_close(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return redirect(HERE)
 
 
-@unseen
+@stepup.unseen
 @page(None, "GET", "POST")
-@stepped_up_or_first
+@stepup.stepped_up_or_first
 def app_setup(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Show an authenticator app's secret as a picture; add the app by a code of it."""
     # Kept while the form is open, so that a mistyped code does not make the app scan again.
@@ -147,15 +140,15 @@ def app_setup(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 
 
 @page(None, "POST")
-@stepped_up_or_first
+@stepup.stepped_up_or_first
 def passkey_new(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """What the browser needs to make a passkey."""
     return JsonResponse(signing.passkey_offer(request, viewer.user))
 
 
-@unseen
+@stepup.unseen
 @page(None, "POST")
-@stepped_up_or_first
+@stepup.stepped_up_or_first
 @says_wrong(HERE)
 def passkey_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     given = request.POST
@@ -171,7 +164,7 @@ def _added(request: HttpRequest, viewer: Viewer, codes: list[str]) -> HttpRespon
 
 
 @page(None, "POST")
-@stepped_up
+@stepup.stepped_up
 def factor_delete(request: HttpRequest, viewer: Viewer, factor_id: uuid.UUID) -> HttpResponse:
     if not factors.factor_remove(user=viewer.user, factor_id=factor_id):
         raise Http404
@@ -179,7 +172,7 @@ def factor_delete(request: HttpRequest, viewer: Viewer, factor_id: uuid.UUID) ->
     return redirect(HERE)
 
 
-@secret_page(None, "POST")
+@stepup.secret_page(None, "POST")
 def codes_new(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     if not factors.factor_list(user=viewer.user):
         raise Http404
@@ -196,7 +189,7 @@ def passkey_ask(request: HttpRequest) -> HttpResponse:
     return JsonResponse(signing.passkey_question(request, user))
 
 
-@unseen
+@stepup.unseen
 @page(None, "GET", "POST")
 def confirm(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Confirm it's you: by a second factor where there is one, else by the password."""
@@ -210,7 +203,7 @@ def confirm(request: HttpRequest, viewer: Viewer) -> HttpResponse:
             else password_shown(request, viewer.user, request.POST.get("password", ""))
         )
         if not failed:
-            confirm_note(request)
+            stepup.confirm_note(request)
             return redirect(safe_path(request, next_path))
     context = {
         "viewer": viewer,
@@ -224,10 +217,10 @@ def confirm(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return render(request, "people/confirm.html", context, status=422 if failed else 200)
 
 
-@secret_page(None, "GET")
+@stepup.secret_page(None, "GET")
 def confirmed(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Send again, once and by the browser, the form that had to wait for the confirmation."""
-    form = form_take(request, request.GET.get("form", ""))
+    form = stepup.form_take(request, request.GET.get("form", ""))
     if form is None:
         messages.warning(request, GONE)
         return redirect("overview")
