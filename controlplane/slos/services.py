@@ -142,7 +142,10 @@ def objective_end(*, actor: Actor, objective: Objective) -> None:
 def channel_add(*, actor: Actor, organization: uuid.UUID, kind: str, address: str) -> Channel:
     """Tell an address of every alert of the organization from now on."""
     with changing(actor, organization):
-        _check_address(kind, address)
+        if kind != EMAIL:
+            address_check(kind, address)
+        elif not is_email(address):
+            raise ValidationError({"address": NOT_EMAIL})
         if Channel.objects.filter(organization=organization).count() >= CHANNELS_MAX:
             raise ValidationError({"address": f"At most {CHANNELS_MAX} channels; remove one."})
         try:
@@ -215,13 +218,6 @@ def _check_project(organization: uuid.UUID, draft: ObjectiveDraft) -> None:
         return
     if not Project.objects.filter(id=draft.project, organization_id=organization).exists():
         raise ValidationError({"project": "Project not found in this organization."})
-
-
-def _check_address(kind: str, address: str) -> None:
-    if kind != EMAIL:
-        address_check(kind, address)
-    elif not is_email(address):
-        raise ValidationError({"address": NOT_EMAIL})
 
 
 def _mark(objective: Objective, text: str) -> None:

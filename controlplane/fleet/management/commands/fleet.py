@@ -73,17 +73,14 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         command = options["command"]
         if command in ABOUT:
-            self._act(command, options)
+            more = {"deadline_s": options["deadline"]} if command == "drain" else {}
+            with arguments_named(deadline_s="--deadline"):
+                changed = ABOUT[command][0](actor=OPERATOR, node=_node(options["node"]), **more)
+            self.stdout.write("Done." if changed else "Nothing to change.")
         elif command.startswith("digest-"):
             self._decide(options, approved=command == "digest-approve")
         else:
             getattr(self, f"_{command}")(options)
-
-    def _act(self, command: str, options: dict[str, Any]) -> None:
-        more = {"deadline_s": options["deadline"]} if command == "drain" else {}
-        with arguments_named(deadline_s="--deadline"):
-            changed = ABOUT[command][0](actor=OPERATOR, node=_node(options["node"]), **more)
-        self.stdout.write("Done." if changed else "Nothing to change.")
 
     def _allow(self, options: dict[str, Any]) -> None:
         with arguments_named(models="--model"):

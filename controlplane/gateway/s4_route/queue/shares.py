@@ -104,7 +104,9 @@ class Turns:
         flow.charge += ticket.claim.charge
         self.count += 1
         if not flow.in_heap:
-            self._push(flow)
+            start = self._shares.start(flow.tenant, flow.since)
+            heappush(self._heap, (start, next(iter(flow.tickets)).number, flow))
+            flow.in_heap = True
 
     def remove(self, ticket: QueueEntry) -> None:
         flow = self._flows[ticket.claim.tenant]
@@ -159,11 +161,6 @@ class Turns:
         for flow in self._flows.values():
             if flow.tickets:
                 yield self._shares.start(flow.tenant, flow.since), flow
-
-    def _push(self, flow: Flow) -> None:
-        start = self._shares.start(flow.tenant, flow.since)
-        heappush(self._heap, (start, next(iter(flow.tickets)).number, flow))
-        flow.in_heap = True
 
     def _rebuild(self) -> None:
         self._flows = {name: flow for name, flow in self._flows.items() if flow.tickets}
