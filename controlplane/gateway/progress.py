@@ -2,6 +2,8 @@
 
 from typing import Protocol
 
+import msgspec
+
 from controlplane.gateway.answer import Charge
 from controlplane.gateway.app_state import AppState
 from controlplane.gateway.call import Call
@@ -20,27 +22,22 @@ from inference.contract.frames import Usage
 NOTHING = Usage(prompt_tokens=0, cached_tokens=0, completion_tokens=0)
 
 
-class Trail:
+class Trail(msgspec.Struct, eq=False):
     """The results of the stages that have run, for headers and the record; None where one has not.
 
     The pipeline writes it and hands results on itself: no stage reads them here. Of the plan's
     steps `passed` could not serve; `cluster`, `prompt` and `placement` are those of `step`.
     """
 
-    __slots__ = (
-        "admitted", "asked", "attempts", "cluster", "key", "passed", "placement", "prompt", "step",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.key: KeyRecord | None = None
-        self.asked: Asked | None = None
-        self.admitted: Admitted | None = None
-        self.step: PlannedStep | None = None
-        self.cluster: Cluster | None = None
-        self.prompt: Prompt | None = None
-        self.placement: Placement | None = None
-        self.passed: list[PassedStep] = []
-        self.attempts: list[NodeAttempt] = []
+    key: KeyRecord | None = None
+    asked: Asked | None = None
+    admitted: Admitted | None = None
+    step: PlannedStep | None = None
+    cluster: Cluster | None = None
+    prompt: Prompt | None = None
+    placement: Placement | None = None
+    passed: list[PassedStep] = []
+    attempts: list[NodeAttempt] = []
 
     def begin(self, step: PlannedStep) -> None:
         """Begin a step: nothing that an earlier one has made stands."""
@@ -48,7 +45,7 @@ class Trail:
         self.cluster = self.prompt = self.placement = None
 
 
-class Progress:
+class Progress(msgspec.Struct, eq=False):
     """One request under way: its job, its money, its end.
 
     `node` is the last that had the job, in whichever step: its report is to be acknowledged.
@@ -56,23 +53,20 @@ class Progress:
     cancelled, as when the gateway stops.
     """
 
-    __slots__ = (
-        "answer", "call", "charge", "claim", "cut", "delivered", "node", "refusal", "released",
-        "settled", "stream", "trail", "withheld", "state",
-    )  # fmt: skip
-
-    def __init__(self, call: Call, state: AppState, trail: Trail) -> None:
-        self.call = call
-        self.state = state
-        self.trail = trail
-        self.claim: HeldClaim | None = None
-        self.answer: Answer | None = None
-        self.stream: JobStream | None = None
-        self.node: NodeLink | None = None
-        self.charge: Charge | None = None
-        self.refusal: Refusal | None = None
-        self.withheld = self.cut = self.delivered = False
-        self.settled = self.released = False
+    call: Call
+    state: AppState
+    trail: Trail
+    claim: HeldClaim | None = None
+    answer: Answer | None = None
+    stream: JobStream | None = None
+    node: NodeLink | None = None
+    charge: Charge | None = None
+    refusal: Refusal | None = None
+    withheld: bool = False
+    cut: bool = False
+    delivered: bool = False
+    settled: bool = False
+    released: bool = False
 
     def fail(self, refusal: Refusal, *, started: bool) -> None:
         """End with this refusal; a whole answer that fails is not billed."""

@@ -23,17 +23,14 @@ MICROSECONDS_PER_S = 1_000_000
 FIRST_S_LEAST = 0.05
 
 
-class Spread:
+class Spread(msgspec.Struct, eq=False):
     """Durations, of which the last `SAMPLES` to twice as many count."""
 
-    __slots__ = ("_earlier", "_fresh", "_high_s", "_latest", "_taken")
-
-    def __init__(self) -> None:
-        self._earlier = Histogram()
-        self._latest = Histogram()
-        self._taken = 0
-        self._fresh = False
-        self._high_s: float | None = None
+    _earlier: Histogram = msgspec.field(default_factory=Histogram)
+    _latest: Histogram = msgspec.field(default_factory=Histogram)
+    _taken: int = 0
+    _fresh: bool = False
+    _high_s: float | None = None
 
     def record(self, seconds: float) -> None:
         self._latest.record(round(seconds * MICROSECONDS_PER_S))

@@ -12,20 +12,19 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import NamedTuple
 
+import msgspec
+
 from controlplane.gateway.s4_route.queue.request import QueuedRequest, QueueEntry
 
 TENANTS_MAX = 4096
 EMPTY_FLOWS_MAX = 16
 
 
-class Shares:
+class Shares(msgspec.Struct, eq=False):
     """The tags of one line's tenants in one priority class."""
 
-    __slots__ = ("_finish", "now")
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self._finish: dict[str, float] = {}
+    now: float = 0.0
+    _finish: dict[str, float] = {}
 
     def start(self, tenant: str, since: float) -> float:
         """The start tag of a tenant's head, which has waited since that virtual time."""
@@ -54,17 +53,14 @@ class Shares:
             del self._finish[next(iter(self._finish))]
 
 
-class Flow:
+class Flow(msgspec.Struct, eq=False):
     """One tenant's requests in one lane and class, in order of arrival."""
 
-    __slots__ = ("charge", "in_heap", "since", "tenant", "tickets")
-
-    def __init__(self, tenant: str) -> None:
-        self.tenant = tenant
-        self.tickets: OrderedDict[QueueEntry, None] = OrderedDict()
-        self.charge = 0.0
-        self.since = 0.0
-        self.in_heap = False
+    tenant: str
+    tickets: OrderedDict[QueueEntry, None] = msgspec.field(default_factory=OrderedDict)
+    charge: float = 0.0
+    since: float = 0.0
+    in_heap: bool = False
 
 
 class QueueHead(NamedTuple):
@@ -75,20 +71,17 @@ class QueueHead(NamedTuple):
     ticket: QueueEntry
 
 
-class Turns:
+class Turns(msgspec.Struct, eq=False):
     """The order in which one lane's requests of one class are served.
 
     A heap of flows by start tag. Tags only grow, so one that is out of date is found and put right
     when it comes to the top.
     """
 
-    __slots__ = ("_flows", "_heap", "_shares", "count")
-
-    def __init__(self, shares: Shares) -> None:
-        self._shares = shares
-        self._flows: dict[str, Flow] = {}
-        self._heap: list[tuple[float, int, Flow]] = []
-        self.count = 0
+    _shares: Shares
+    _flows: dict[str, Flow] = {}
+    _heap: list[tuple[float, int, Flow]] = []
+    count: int = 0
 
     def add(self, ticket: QueueEntry, *, first: bool = False) -> None:
         """At the end of its tenant's requests, or before them all."""
