@@ -17,7 +17,6 @@ from controlplane.routing import selectors
 from controlplane.routing.dryrun import Move, MoveTally
 from controlplane.routing.models import RuleSet
 from controlplane.routing.rulesjson import read_rules
-from controlplane.routing.selectors import CanaryReport, DryRun, MovedGroup
 from controlplane.routing.services import RuleVersions
 from controlplane.tenants.access import require
 
@@ -120,7 +119,7 @@ def ruleset_json(rule_set: RuleSet) -> RuleSetJson:
     return {**summary_json(rule_set), "rules": rule_set.rules}
 
 
-def dry_run_json(found: DryRun) -> DryRunJson:
+def dry_run_json(found: selectors.DryRun) -> DryRunJson:
     outcome = found.outcome
     return {
         "version": found.version,
@@ -147,7 +146,7 @@ def dry_run_json(found: DryRun) -> DryRunJson:
     }
 
 
-def canary_json(report: CanaryReport) -> CanaryJson:
+def canary_json(report: selectors.CanaryReport) -> CanaryJson:
     comparison = report.comparison
     return answer_of(
         CanaryJson,
@@ -162,7 +161,7 @@ def canary_json(report: CanaryReport) -> CanaryJson:
     )
 
 
-def _group(group: MovedGroup, prefix: str = "") -> dict[str, Any]:
+def _group(group: selectors.MovedGroup, prefix: str = "") -> dict[str, Any]:
     shown = public_id(prefix, group.id) if prefix else group.id
     return {"id": shown, "name": group.name, **asdict(group.tally)}
 

@@ -16,7 +16,6 @@ from frontend.latency.heat_plot import HeatMap, cell_links
 from frontend.latency.ladder import Rung, ladder
 from frontend.shared import formats
 from frontend.shared.asked import Asked, Choice
-from frontend.shared.formats import PERCENTILES, SHARES
 from frontend.shared.panels import TablePanel
 from frontend.shared.plots import figure
 from frontend.shared.plots.stages import overhead_figure, stage_figures
@@ -234,10 +233,10 @@ def _phases_figure(
 
 def _bucket_figure(groups: Groups) -> GroupFigure:
     found = [groups.get(str(place), {}).get("ttft") for place in range(len(PROMPT_BUCKET_LABELS))]
-    columns = [[_milliseconds(one, share) for one in found] for share in SHARES]
+    columns = [[_milliseconds(one, share) for one in found] for share in formats.SHARES]
     lines = [
         figure.Line(f"p{percent}", values, "--stage-5", dash)
-        for percent, values, dash in zip(PERCENTILES, columns, figure.DASHES, strict=True)
+        for percent, values, dash in zip(formats.PERCENTILES, columns, figure.DASHES, strict=True)
     ]
     counts = [one.count if one else 0 for one in found]
     known = [place for place, count in enumerate(counts) if count]
@@ -283,7 +282,7 @@ def _milliseconds(found: Histogram | None, share: float) -> float | None:
 
 
 def _texts(found: Histogram | None) -> list[str]:
-    values = found.percentiles(SHARES) if found else [None] * len(SHARES)
+    values = found.percentiles(formats.SHARES) if found else [None] * len(formats.SHARES)
     return [formats.milliseconds(value) for value in values]
 
 
@@ -297,7 +296,7 @@ def group_name(dimension: str, value: str) -> str:
 
 def _groups_panel(groups: Groups, dimension: str) -> TablePanel:
     head = [BY_WORDS[dimension], "n"]
-    head += [f"{MEASURE_WORDS[name]} p{p}, ms" for name in BY_MEASURES for p in PERCENTILES]
+    head += [f"{MEASURE_WORDS[name]} p{p}, ms" for name in BY_MEASURES for p in formats.PERCENTILES]
     ordered = sorted(groups.items(), key=lambda pair: -_count(pair[1]))[:GROUPS_MAX]
     body = [
         [

@@ -13,7 +13,6 @@ from django.urls import reverse
 from controlplane.kernel.histogram import BUCKETS_PER_OCTAVE, Histogram
 from controlplane.kernel.measures import STAGE_NAMES
 from frontend.shared import formats
-from frontend.shared.formats import US_PER_MS
 from frontend.shared.plots import figure
 
 # Four rows to an octave: 19 % apart, as fine as a row of a few pixels can show.
@@ -213,5 +212,5 @@ def _about(low_us: float, high_us: float) -> str:
 
 
 def _ms(value_us: int) -> str:
-    whole, rest = divmod(value_us, US_PER_MS)
+    whole, rest = divmod(value_us, formats.US_PER_MS)
     return f"{whole}.{rest:03}".rstrip("0").rstrip(".")

@@ -22,7 +22,6 @@ from controlplane.tenants.sign_in.accounts import password_change
 from controlplane.tenants.sign_in.sessions import session_end, session_list, sessions_end
 from frontend.people import signing
 from frontend.people.sign_in_views import PasswordForm, password_field
-from frontend.people.signing import LISTED, password_shown, pending_user, safe_path
 from frontend.shared import stepup
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.forms import made_by, says_wrong
@@ -56,7 +55,7 @@ def _account(
         "has_app": any(factor.kind == FactorKind.TOTP for factor in held),
         "codes_left": factors.recovery_codes_left(user=viewer.user),
         "sessions": [
-            (row, row.id.hex == request.session.get(LISTED))
+            (row, row.id.hex == request.session.get(signing.LISTED))
             for row in session_list(user=viewer.user)
         ],
         "label_chars_max": LABEL_CHARS_MAX,
@@ -76,7 +75,7 @@ def password(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 
     def change() -> bool:
         before, after = form.cleaned_data["before"], form.cleaned_data["password"]
-        if not password_shown(request, viewer.user, before):
+        if not signing.password_shown(request, viewer.user, before):
             raise ValidationError({"before": "The password is incorrect."})
         kept = request.session.session_key or ""
         password_change(user=viewer.user, before=before, password=after, session_key=kept)
@@ -182,7 +181,7 @@ def codes_new(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @require_POST
 def passkey_ask(request: HttpRequest) -> HttpResponse:
     """What the browser needs to ask for a passkey: of who signs in, or of who confirms."""
-    pending = pending_user(request)
+    pending = signing.pending_user(request)
     user = request.user if isinstance(request.user, User) else pending and pending[0]
     if not user:
         raise Http404
@@ -200,11 +199,11 @@ def confirm(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         failed = not (
             signing.factor_shown(request, viewer.user)
             if kinds
-            else password_shown(request, viewer.user, request.POST.get("password", ""))
+            else signing.password_shown(request, viewer.user, request.POST.get("password", ""))
         )
         if not failed:
             stepup.confirm_note(request)
-            return redirect(safe_path(request, next_path))
+            return redirect(signing.safe_path(request, next_path))
     context = {
         "viewer": viewer,
         "kinds": kinds,

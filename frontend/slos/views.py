@@ -15,8 +15,6 @@ from controlplane.slos.checks import chosen_rules
 from controlplane.slos.models import EVERYONE
 from controlplane.slos.openslo.documents import openslo_export, openslo_import
 from controlplane.slos.runbooks import runbook_path
-from controlplane.slos.selectors import BurnDown
-from controlplane.slos.services import changing
 from controlplane.slos.standings import SHOWN_MIN
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.forms import says_wrong
@@ -238,7 +236,7 @@ def _changes(viewer: Viewer, everyone: bool) -> bool:
 
 def _may_change(viewer: Viewer, organization: uuid.UUID) -> None:
     """Say no before a form is read; raises PermissionDenied."""
-    with changing(viewer.user, organization):
+    with services.changing(viewer.user, organization):
         return
 
 
@@ -246,7 +244,7 @@ def _asked(request: HttpRequest, viewer: Viewer) -> uuid.UUID:
     return EVERYONE if request.POST.get("of") == INSTALLATION else viewer.organization.id
 
 
-def _find(viewer: Viewer, objective_id: uuid.UUID) -> tuple[uuid.UUID, BurnDown]:
+def _find(viewer: Viewer, objective_id: uuid.UUID) -> tuple[uuid.UUID, selectors.BurnDown]:
     for organization in _seen(viewer):
         try:
             return organization, selectors.burn_down(

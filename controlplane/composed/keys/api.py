@@ -21,7 +21,6 @@ from controlplane.kernel.ids import ApiKeyId, ProjectId, kind, public_id
 from controlplane.kernel.rules import PRIORITY_NORMAL
 from controlplane.tenants import keys
 from controlplane.tenants.access import require
-from controlplane.tenants.keys import KeyTerms
 from controlplane.tenants.models import ApiKey
 from controlplane.tenants.selectors import apikey_get, apikey_page, project_get
 
@@ -211,7 +210,7 @@ def _order(wanted: KeyBody, within: ApiKey | None) -> KeyOrder:
         budget = BudgetDraft(
             allowance_nano=wanted.budget_nano, period=wanted.budget_period, zone=wanted.budget_zone
         )
-    terms = KeyTerms(
+    terms = keys.KeyTerms(
         models=wanted.models,
         endpoints=wanted.endpoints,
         read_only=wanted.read_only,
