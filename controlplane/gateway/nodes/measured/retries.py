@@ -2,6 +2,8 @@
 
 import random
 
+import msgspec
+
 from controlplane.kernel.clock import monotonic_s
 
 RETRY_SHARE = 0.1
@@ -13,14 +15,11 @@ PAUSE_S_BASE = 0.05
 PAUSE_S_MAX = 0.25
 
 
-class RetryBudget:
+class RetryBudget(msgspec.Struct, eq=False):
     """Earns a tenth of a retry with every request and ten each second, up to a bound."""
 
-    __slots__ = ("_at_s", "_saved")
-
-    def __init__(self) -> None:
-        self._saved = RETRIES_SAVED_MAX
-        self._at_s = monotonic_s()
+    _saved: float = RETRIES_SAVED_MAX
+    _at_s: float = msgspec.field(default_factory=monotonic_s)
 
     def deposit(self) -> None:
         self._saved = min(self._saved + RETRY_SHARE, RETRIES_SAVED_MAX)

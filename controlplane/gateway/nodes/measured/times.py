@@ -78,13 +78,10 @@ class FirstToken(msgspec.Struct, frozen=True):
         return self.seconds / (FIRST_S_LEAST + self.waiting_tokens / prefill_tokens_per_s)
 
 
-class Times:
-    __slots__ = ("first", "longest_gap", "recent")
-
-    def __init__(self) -> None:
-        self.first = Spread()
-        self.longest_gap = Spread()
-        self.recent: deque[FirstToken] = deque(maxlen=RECENT_MAX)
+class Times(msgspec.Struct, eq=False):
+    first: Spread = msgspec.field(default_factory=Spread)
+    longest_gap: Spread = msgspec.field(default_factory=Spread)
+    recent: deque[FirstToken] = msgspec.field(default_factory=lambda: deque(maxlen=RECENT_MAX))
 
     def began(self, first: FirstToken) -> None:
         """A job has its first token."""
