@@ -38,6 +38,10 @@ from frontend.slos import views as slos
 from frontend.stages import views as stages
 
 _KEPT = "conversations/<proj:project_id>"
+_TEMPLATE = "templates/<str:name>/<int:version>"
+_SHARE = "shares/<org:organization_id>/<proj:project_id>"
+_LINK = "organizations/<org:organization_id>/links/<user:user_id>"
+_GRANT = "grants/<org:organization_id>/<grant:grant_id>"
 
 urlpatterns = [
     path("", overview.overview, name="overview"),
@@ -79,11 +83,7 @@ urlpatterns = [
     path("slos/openslo", slos.slo_openslo, name="slo_openslo"),
     path("slos/new", slos.slo_save, name="slo_save"),
     path("slos/channels", slos.slo_channel_add, name="slo_channel_add"),
-    path(
-        "slos/channels/<channel:channel_id>",
-        slos.slo_channel_remove,
-        name="slo_channel_remove",
-    ),
+    path("slos/channels/<channel:channel_id>", slos.slo_channel_remove, name="slo_channel_remove"),
     path("slos/<objective:objective_id>", slos.slo_detail, name="slo"),
     path("slos/<objective:objective_id>.csv", slos.slo_burn_csv, name="slo_burn_csv"),
     path("slos/<objective:objective_id>/change", slos.slo_change, name="slo_change"),
@@ -114,13 +114,9 @@ urlpatterns = [
     path("playground/cost/<req:request_id>", playground_views.cost, name="playground_cost"),
     path("templates", prompt_views.prompt_index, name="prompts"),
     path("templates/new", prompt_views.prompt_new, name="prompt_new"),
-    path("templates/<str:name>/<int:version>", prompt_views.prompt_version, name="prompt_version"),
-    path("templates/<str:name>/<int:version>/try", prompt_views.prompt_try, name="prompt_try"),
-    path(
-        "templates/<str:name>/<int:version>/<slug:action>",
-        prompt_views.prompt_act,
-        name="prompt_act",
-    ),
+    path(_TEMPLATE, prompt_views.prompt_version, name="prompt_version"),
+    path(f"{_TEMPLATE}/try", prompt_views.prompt_try, name="prompt_try"),
+    path(f"{_TEMPLATE}/<slug:action>", prompt_views.prompt_act, name="prompt_act"),
     path("batches", batch_views.batch_index, name="batches"),
     path("batches/<batch:batch_id>/cancel", batch_views.batch_cancel, name="batch_cancel"),
     path("batches/<batch:batch_id>/<slug:kind>", batch_views.batch_file, name="batch_file"),
@@ -133,11 +129,7 @@ urlpatterns = [
     path("fleet/pools", fleet.pool_save, name="fleet_pool"),
     path("fleet/nodes/<node:node_id>/models", fleet.node_models, name="fleet_models"),
     path("fleet/nodes/<node:node_id>/<slug:action>", fleet.node_act, name="fleet_node"),
-    path(
-        "fleet/digests/<digest:digest_id>/<slug:decision>",
-        fleet.digest_act,
-        name="fleet_digest",
-    ),
+    path("fleet/digests/<digest:digest_id>/<slug:decision>", fleet.digest_act, name="fleet_digest"),
     path("configuration", configuration.configuration, name="configuration"),
     path("configuration/file", configuration.configuration_file, name="configuration_file"),
     path(
@@ -170,11 +162,7 @@ urlpatterns = [
     path("projects/<proj:project_id>", project_views.project_save, name="project_save"),
     path("projects/<proj:project_id>/keeping", project_views.project_keep, name="project_keep"),
     path("shares", project_views.share_index, name="shares"),
-    path(
-        "shares/<org:organization_id>/<proj:project_id>",
-        project_views.share_save,
-        name="share_save",
-    ),
+    path(_SHARE, project_views.share_save, name="share_save"),
     path("audit", audit_views.audit_index, name="audit"),
     path("audit.csv", audit_views.audit_csv, name="audit_csv"),
     path("audit/installation", audit_views.audit_installation, name="audit_installation"),
@@ -183,11 +171,7 @@ urlpatterns = [
     ),
     path("organizations", organization_views.organization_index, name="organizations"),
     path("organizations/new", organization_views.organization_new, name="organization_new"),
-    path(
-        "organizations/<org:organization_id>/links/<user:user_id>",
-        organization_views.organization_link,
-        name="organization_link",
-    ),
+    path(_LINK, organization_views.organization_link, name="organization_link"),
     path("organization", sign_in_views.organization_choose, name="organization_choose"),
     path("sign-in", sign_in_views.sign_in, name="sign_in"),
     path("sign-in/forgot", sign_in_views.forgot, name="forgot"),
@@ -223,9 +207,5 @@ urlpatterns = [
     path("wallet/pay", wallet_views.wallet_pay, name="wallet_pay"),
     path("grants", wallet_views.grant_index, name="grants"),
     path("grants/new", wallet_views.grant_make, name="grant_make"),
-    path(
-        "grants/<org:organization_id>/<grant:grant_id>/<slug:decision>",
-        wallet_views.grant_decide,
-        name="grant_decide",
-    ),
+    path(f"{_GRANT}/<slug:decision>", wallet_views.grant_decide, name="grant_decide"),
 ]
