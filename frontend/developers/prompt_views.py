@@ -72,7 +72,7 @@ def _index(
     request: HttpRequest, viewer: Viewer, /, error: ValidationError | None = None
 ) -> HttpResponse:
     context = {
-        "rows": selectors.prompt_list(actor=viewer.user, organization_id=viewer.organization.id),
+        "rows": selectors.prompt_list(**viewer.whose),
         "manages": viewer.may(Action.TEMPLATE_MANAGE),
         "projects": [(one.id, one.name) for one in viewer.projects()],
         "errors": shared.listed(error),

@@ -84,9 +84,7 @@ def admin_key_create(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     form = AdminKeyForm(viewer, request.POST)
     made = made_by(
         form,
-        lambda: adminkeys.adminkey_create(
-            actor=viewer.user, organization_id=viewer.organization.id, draft=form.draft()
-        ),
+        lambda: adminkeys.adminkey_create(**viewer.whose, draft=form.draft()),
     )
     if made is None:
         return _index(request, viewer, form)

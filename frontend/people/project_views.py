@@ -73,9 +73,7 @@ def project_save(request: HttpRequest, viewer: Viewer, project_id: uuid.UUID) ->
 @stepped_up
 @says_wrong(HERE)
 def project_keep(request: HttpRequest, viewer: Viewer, project_id: uuid.UUID) -> HttpResponse:
-    found = project_of(
-        actor=viewer.user, organization_id=viewer.organization.id, project_id=project_id
-    )
+    found = project_of(**viewer.whose, project_id=project_id)
     days = _whole(request.POST.get("keeps_days", ""))
     keeping = Keeping(days, request.POST.getlist("content_readers"))
     contents_configure(actor=viewer.user, project=found, keeping=keeping)

@@ -113,7 +113,7 @@ class KeysView(ApiView):
     def get(self, request: Request, organization_id: UUID) -> Response:
         """List keys without secrets, newest first."""
         ask = self.page_ask("key")
-        found = apikey_page(actor=self.actor(), organization_id=organization_id, ask=ask)
+        found = apikey_page(**self.whose(), ask=ask)
         return self.page(found, key_json)
 
     @operation(body=KeyBody, answer={CREATED: NewKeyJson}, example=EXAMPLE, step_up=True)

@@ -62,8 +62,7 @@ class AuditView(ApiView):
 
     def found(self, organization_id: uuid.UUID | None) -> Response:
         rows = audit_search(
-            actor=self.actor(),
-            organization_id=organization_id,
+            **self.whose(),
             wanted=audit_filter(self.request.query_params),
             ask=self.page_ask("audit"),
         )

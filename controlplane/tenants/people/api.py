@@ -100,7 +100,7 @@ class Members(ApiView):
     @operation(list_of=Whole(MemberJson))
     def get(self, request: Request, organization_id: UUID) -> Response:
         """List members, for those who manage them."""
-        rows = member_list(actor=self.actor(), organization_id=organization_id)
+        rows = member_list(**self.whose())
         return self.listed(rows, member_json, "user_id")
 
 
@@ -147,14 +147,13 @@ class Security(ApiView):
         """Set whether members need a second factor."""
         require(self.actor(), Action.SECURITY_SET, organization_id)
         second_factor_require(
-            actor=self.actor(),
-            organization_id=organization_id,
+            **self.whose(),
             required=self.body(SecurityBody).second_factor_required,
         )
         return self._answer(organization_id)
 
     def _answer(self, organization_id: UUID) -> Response:
-        found = organization_of(actor=self.actor(), organization_id=organization_id)
+        found = organization_of(**self.whose())
         body: SecurityJson = {
             "object": "organization.security",
             "second_factor_required": found.second_factor_required,
@@ -166,7 +165,7 @@ class Invitations(ApiView):
     @operation(list_of=Whole(InvitationJson))
     def get(self, request: Request, organization_id: UUID) -> Response:
         """List invitations without their links."""
-        rows = services.invitation_list(actor=self.actor(), organization_id=organization_id)
+        rows = services.invitation_list(**self.whose())
         return self.listed(rows, invitation_json)
 
     @operation(body=InvitationBody, answer={CREATED: NewInvitationJson}, step_up=True)
