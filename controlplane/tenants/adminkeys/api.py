@@ -69,10 +69,8 @@ class AdminKeys(AdminKeysView):
     def post(self, request: Request, organization_id: uuid.UUID) -> Response:
         """Create an admin key, within the permissions of its creator; needs confirmation."""
         wanted = self.body(AdminKeyBody)
-        made = adminkeys.adminkey_create(
-            **self.whose(),
-            draft=adminkeys.AdminKeyDraft(wanted.label, wanted.actions, wanted.lifetime_days),
-        )
+        draft = adminkeys.AdminKeyDraft(wanted.label, wanted.actions, wanted.lifetime_days)
+        made = adminkeys.adminkey_create(**self.whose(), draft=draft)
         body: NewAdminKeyJson = {**adminkey_json(made.key), "secret": made.secret}
         return Response(body, status=CREATED, headers={"Cache-Control": "no-store"})
 

@@ -62,7 +62,8 @@ class AuditView(ApiView):
 
     def found(self, organization_id: uuid.UUID | None) -> Response:
         rows = audit_search(
-            **self.whose(),
+            actor=self.actor(),
+            organization_id=organization_id,
             wanted=audit_filter(self.request.query_params),
             ask=self.page_ask("audit"),
         )

@@ -146,10 +146,8 @@ class Security(ApiView):
     def put(self, request: Request, organization_id: UUID) -> Response:
         """Set whether members need a second factor."""
         require(self.actor(), Action.SECURITY_SET, organization_id)
-        second_factor_require(
-            **self.whose(),
-            required=self.body(SecurityBody).second_factor_required,
-        )
+        required = self.body(SecurityBody).second_factor_required
+        second_factor_require(**self.whose(), required=required)
         return self._answer(organization_id)
 
     def _answer(self, organization_id: UUID) -> Response:
