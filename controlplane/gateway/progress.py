@@ -1,8 +1,7 @@
 """What changes while a request runs, how far it has come, and where its answer goes."""
 
+from dataclasses import dataclass
 from typing import Protocol
-
-import msgspec
 
 from controlplane.gateway.answer import Charge
 from controlplane.gateway.app_state import AppState
@@ -22,22 +21,27 @@ from inference.contract.frames import Usage
 NOTHING = Usage(prompt_tokens=0, cached_tokens=0, completion_tokens=0)
 
 
-class Trail(msgspec.Struct, eq=False):
+class Trail:
     """The results of the stages that have run, for headers and the record; None where one has not.
 
     The pipeline writes it and hands results on itself: no stage reads them here. Of the plan's
     steps `passed` could not serve; `cluster`, `prompt` and `placement` are those of `step`.
     """
 
-    key: KeyRecord | None = None
-    asked: Asked | None = None
-    admitted: Admitted | None = None
-    step: PlannedStep | None = None
-    cluster: Cluster | None = None
-    prompt: Prompt | None = None
-    placement: Placement | None = None
-    passed: list[PassedStep] = []
-    attempts: list[NodeAttempt] = []
+    __slots__ = (
+        "admitted", "asked", "attempts", "cluster", "key", "passed", "placement", "prompt", "step",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.key: KeyRecord | None = None
+        self.asked: Asked | None = None
+        self.admitted: Admitted | None = None
+        self.step: PlannedStep | None = None
+        self.cluster: Cluster | None = None
+        self.prompt: Prompt | None = None
+        self.placement: Placement | None = None
+        self.passed: list[PassedStep] = []
+        self.attempts: list[NodeAttempt] = []
 
     def begin(self, step: PlannedStep) -> None:
         """Begin a step: nothing that an earlier one has made stands."""
@@ -45,7 +49,8 @@ class Trail(msgspec.Struct, eq=False):
         self.cluster = self.prompt = self.placement = None
 
 
-class Progress(msgspec.Struct, eq=False):
+@dataclass(slots=True, eq=False, repr=False)
+class Progress:
     """One request under way: its job, its money, its end.
 
     `node` is the last that had the job, in whichever step: its report is to be acknowledged.

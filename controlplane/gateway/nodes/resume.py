@@ -7,6 +7,7 @@ break each sends exactly what did not arrive, and everything else stays as it wa
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -57,7 +58,8 @@ class LinkSocket(msgspec.Struct, eq=False):
         return not self._over and self.link.session.socket is self
 
 
-class Session(msgspec.Struct, eq=False):
+@dataclass(slots=True, eq=False, repr=False)
+class Session:
     """What was sent and received since the welcome; `broken_s` is when the socket was lost."""
 
     socket: LinkSocket

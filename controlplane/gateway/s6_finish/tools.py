@@ -5,8 +5,7 @@ leaves as far as it came.
 """
 
 import re
-
-import msgspec
+from dataclasses import dataclass
 
 from controlplane.gateway.toolform import CLOSE, HEAD, MIDDLE, OPEN, TAIL
 from inference.contract.parts import ToolCallDelta
@@ -117,7 +116,8 @@ class CallFinder:
         return len(self._held)
 
 
-class CallSpeller(msgspec.Struct, eq=False):
+@dataclass(slots=True, eq=False, repr=False)
+class CallSpeller:
     """The other way round: calls that an engine has parsed itself, as text, so that everything
     which looks at text sees them too.
     """

@@ -6,10 +6,9 @@ node's part tells how far it is with the prompts, what other gateways have sent 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
-
-import msgspec
 
 from controlplane.gateway.nodes.measured.speed import Speed
 from inference.contract.frames import Step
@@ -23,7 +22,8 @@ class NoCredit(Exception):
     """The node has as many of our jobs as it offered to take."""
 
 
-class Told(msgspec.Struct, eq=False):
+@dataclass(slots=True, eq=False, repr=False)
+class Told:
     """The node's last load figures, in tokens.
 
     `own_tokens` are those of our jobs that it has still to prefill, None if it does not count them;

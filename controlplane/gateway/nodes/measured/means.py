@@ -1,9 +1,8 @@
 """What the nodes of one model are like together: the state that routing costs depend on."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import exp
-
-import msgspec
 
 from controlplane.gateway.nodes.measured.account import NodeAccount
 from controlplane.gateway.nodes.measured.speed import PREFILL_TOKENS_PER_S_UNKNOWN, STEP_S_UNKNOWN
@@ -16,7 +15,8 @@ OLDEST_S_MIN = 0.001
 SILENT_S = 1.0
 
 
-class FleetMeans(msgspec.Struct, eq=False):
+@dataclass(slots=True, eq=False, repr=False)
+class FleetMeans:
     """Means over the nodes: `prefill_tokens_per_s`, `oldest_s` (age of the oldest cached block) and
     `backlog`, the share of nodes where prompts wait, over the last seconds. `silent` are those that
     have had work for a while and have said nothing.

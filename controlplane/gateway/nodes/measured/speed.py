@@ -3,7 +3,7 @@
 A node that has not shown it yet is taken to be like its peers.
 """
 
-import msgspec
+from dataclasses import dataclass, field
 
 EWMA_WEIGHT = 0.1
 PREFILL_TOKENS_PER_S_UNKNOWN = 10_000.0
@@ -14,7 +14,8 @@ PREFILL_TOKENS_PER_S_MAX = 1e7
 STEP_S_MAX = 10.0
 
 
-class Ewma(msgspec.Struct, eq=False):
+@dataclass(slots=True, eq=False, repr=False)
+class Ewma:
     """Exponentially weighted mean; `value` is None until the first sample."""
 
     value: float | None = None
@@ -26,16 +27,17 @@ class Ewma(msgspec.Struct, eq=False):
             self.value += EWMA_WEIGHT * (sample - self.value)
 
 
-class Speed(msgspec.Struct, eq=False):
+@dataclass(slots=True, eq=False, repr=False)
+class Speed:
     """`prefill_tokens_per_s` and `step_s` are learned where `learned_*`, assumed otherwise."""
 
     prefill_tokens_per_s: float = PREFILL_TOKENS_PER_S_UNKNOWN
     step_s: float = STEP_S_UNKNOWN
     learned_prefill: bool = False
     learned_step: bool = False
-    _squares: Ewma = msgspec.field(default_factory=Ewma)
-    _products: Ewma = msgspec.field(default_factory=Ewma)
-    _step_s: Ewma = msgspec.field(default_factory=Ewma)
+    _squares: Ewma = field(default_factory=Ewma)
+    _products: Ewma = field(default_factory=Ewma)
+    _step_s: Ewma = field(default_factory=Ewma)
 
     def prefilled(self, tokens: int, seconds: float) -> None:
         """It computed this many prompt tokens in this time, which may also have held decodes.

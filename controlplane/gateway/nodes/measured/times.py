@@ -6,6 +6,7 @@ quick may pause once, and a cap, which also holds while little is known.
 """
 
 from collections import deque
+from dataclasses import dataclass, field
 from statistics import median
 
 import msgspec
@@ -23,11 +24,12 @@ MICROSECONDS_PER_S = 1_000_000
 FIRST_S_LEAST = 0.05
 
 
-class Spread(msgspec.Struct, eq=False):
+@dataclass(slots=True, eq=False, repr=False)
+class Spread:
     """Durations, of which the last `SAMPLES` to twice as many count."""
 
-    _earlier: Histogram = msgspec.field(default_factory=Histogram)
-    _latest: Histogram = msgspec.field(default_factory=Histogram)
+    _earlier: Histogram = field(default_factory=Histogram)
+    _latest: Histogram = field(default_factory=Histogram)
     _taken: int = 0
     _fresh: bool = False
     _high_s: float | None = None

@@ -9,10 +9,9 @@ Counter (OSDI 2024), so that requests which leave unserved cost their tenant not
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import NamedTuple
-
-import msgspec
 
 from controlplane.gateway.s4_route.queue.request import QueuedRequest, QueueEntry
 
@@ -20,11 +19,12 @@ TENANTS_MAX = 4096
 EMPTY_FLOWS_MAX = 16
 
 
-class Shares(msgspec.Struct, eq=False):
+@dataclass(slots=True, eq=False, repr=False)
+class Shares:
     """The tags of one line's tenants in one priority class."""
 
     now: float = 0.0
-    _finish: dict[str, float] = {}
+    _finish: dict[str, float] = field(default_factory=dict)
 
     def start(self, tenant: str, since: float) -> float:
         """The start tag of a tenant's head, which has waited since that virtual time."""
@@ -53,11 +53,12 @@ class Shares(msgspec.Struct, eq=False):
             del self._finish[next(iter(self._finish))]
 
 
-class Flow(msgspec.Struct, eq=False):
+@dataclass(slots=True, eq=False, repr=False)
+class Flow:
     """One tenant's requests in one lane and class, in order of arrival."""
 
     tenant: str
-    tickets: OrderedDict[QueueEntry, None] = msgspec.field(default_factory=OrderedDict)
+    tickets: OrderedDict[QueueEntry, None] = field(default_factory=OrderedDict)
     charge: float = 0.0
     since: float = 0.0
     in_heap: bool = False
@@ -71,7 +72,8 @@ class QueueHead(NamedTuple):
     ticket: QueueEntry
 
 
-class Turns(msgspec.Struct, eq=False):
+@dataclass(slots=True, eq=False, repr=False)
+class Turns:
     """The order in which one lane's requests of one class are served.
 
     A heap of flows by start tag. Tags only grow, so one that is out of date is found and put right
@@ -79,8 +81,8 @@ class Turns(msgspec.Struct, eq=False):
     """
 
     _shares: Shares
-    _flows: dict[str, Flow] = {}
-    _heap: list[tuple[float, int, Flow]] = []
+    _flows: dict[str, Flow] = field(default_factory=dict)
+    _heap: list[tuple[float, int, Flow]] = field(default_factory=list)
     count: int = 0
 
     def add(self, ticket: QueueEntry, *, first: bool = False) -> None:

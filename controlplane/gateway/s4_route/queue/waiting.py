@@ -2,8 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Iterator
-
-import msgspec
+from dataclasses import dataclass, field
 
 from controlplane.gateway.s4_route.queue.request import QueuedRequest, QueueEntry
 
@@ -12,17 +11,19 @@ WAITING_MAX = 1024
 WAITING_TOKENS_MAX = 4 * 1024 * 1024
 
 
-class Backlog(msgspec.Struct, eq=False):
+@dataclass(slots=True, eq=False, repr=False)
+class Backlog:
     """What one tenant has waiting of one rank."""
 
     charge: float = 0.0
-    tickets: OrderedDict[QueueEntry, None] = msgspec.field(default_factory=OrderedDict)
+    tickets: OrderedDict[QueueEntry, None] = field(default_factory=OrderedDict)
 
 
-class WaitingRequests(msgspec.Struct, eq=False):
+@dataclass(slots=True, eq=False, repr=False)
+class WaitingRequests:
     """Everyone who waits, by rank and tenant."""
 
-    _ranks: dict[tuple[int, float], dict[str, Backlog]] = {}
+    _ranks: dict[tuple[int, float], dict[str, Backlog]] = field(default_factory=dict)
     count: int = 0
     tokens: int = 0
 
