@@ -9,8 +9,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
-import msgspec
-
 from controlplane.gateway.nodes.limits import ASSET_TIMEOUT_S, ASSETS_KEPT_MAX, CLOSE_LOST
 from controlplane.kernel.clock import monotonic_s
 from inference.contract.assets import ASSET_FILES, TEMPLATE_FILES, asset_digest
@@ -40,14 +38,17 @@ class AssetSource(Protocol):
         """Give the node up."""
 
 
-class Fetch(msgspec.Struct, eq=False):
+class Fetch:
     """One digest on its way from one node."""
 
-    source: AssetSource
-    model: str
-    asked_s: float = msgspec.field(default_factory=monotonic_s)
-    size_bytes: int = 0
-    files: dict[str, bytearray] = {}
+    __slots__ = ("asked_s", "files", "model", "size_bytes", "source")
+
+    def __init__(self, source: AssetSource, model: str) -> None:
+        self.asked_s = monotonic_s()
+        self.model = model
+        self.source = source
+        self.size_bytes = 0
+        self.files: dict[str, bytearray] = {}
 
 
 class AssetStore:

@@ -1,7 +1,6 @@
 """How many requests may be tried again: a share of all, so that retries cannot become the load."""
 
 import random
-from dataclasses import dataclass, field
 
 from controlplane.kernel.clock import monotonic_s
 
@@ -14,12 +13,14 @@ PAUSE_S_BASE = 0.05
 PAUSE_S_MAX = 0.25
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class RetryBudget:
     """Earns a tenth of a retry with every request and ten each second, up to a bound."""
 
-    _saved: float = RETRIES_SAVED_MAX
-    _at_s: float = field(default_factory=monotonic_s)
+    __slots__ = ("_at_s", "_saved")
+
+    def __init__(self) -> None:
+        self._saved = RETRIES_SAVED_MAX
+        self._at_s = monotonic_s()
 
     def deposit(self) -> None:
         self._saved = min(self._saved + RETRY_SHARE, RETRIES_SAVED_MAX)
