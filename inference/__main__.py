@@ -128,7 +128,10 @@ def parser() -> argparse.ArgumentParser:
 def build_engine(args: argparse.Namespace) -> tuple[Engine, Assets]:
     """Import the chosen engine and construct it; raises `BadOption` or `ModelError`."""
     entry = ENGINES[args.engine]
-    _check_model(args.model, args.engine, entry)
+    if args.model is None and entry.model == "folder":
+        raise BadOption(f"--model: the {args.engine} engine needs a checkpoint folder")
+    if args.model is not None and entry.model == "none":
+        raise BadOption(f"--model: the {args.engine} engine has none; name it with --model-name")
     try:
         options_class, engine = map(pkgutil.resolve_name, (entry.options, entry.engine))
     except ImportError as error:
@@ -138,13 +141,6 @@ def build_engine(args: argparse.Namespace) -> tuple[Engine, Assets]:
         return engine(options), Assets()
     path = args.model or engine.packaged_model()
     return engine(path, options), ModelAssets(path)
-
-
-def _check_model(path: Path | None, engine: str, entry: EngineEntry) -> None:
-    if path is None and entry.model == "folder":
-        raise BadOption(f"--model: the {engine} engine needs a checkpoint folder")
-    if path is not None and entry.model == "none":
-        raise BadOption(f"--model: the {engine} engine has none; name it with --model-name")
 
 
 def _engine_options(args: argparse.Namespace, entry: EngineEntry, options_class: type[Any]) -> Any:

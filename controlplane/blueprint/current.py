@@ -9,14 +9,8 @@ from django.utils import timezone
 from controlplane.billing.budgets.models import UNLIMITED_NANO, Budget
 from controlplane.billing.budgets.selectors import budget_parts_of, budgets_of
 from controlplane.blueprint import things
+from controlplane.catalog import selectors
 from controlplane.catalog.models import Model, Pool, PriceVersion
-from controlplane.catalog.selectors import (
-    model_list,
-    pool_list,
-    price_list,
-    prompt_list,
-    prompt_version_get,
-)
 from controlplane.catalog.services import purchase_now
 from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import organization_scope
@@ -36,9 +30,9 @@ def current_things(
 ) -> dict[things.Key, things.Fields]:
     """All of the installation's, and those of these organizations."""
     found: dict[things.Key, things.Fields] = {}
-    for pool in pool_list():
+    for pool in selectors.pool_list():
         found[(things.POOL, pool.name)] = pool_fields(pool)
-    for model in model_list():
+    for model in selectors.model_list():
         found[(things.MODEL, model.name)] = model_fields(model)
     for organization in organizations:
         found.update(_tenant(actor, organization))
@@ -73,7 +67,7 @@ def model_fields(model: Model) -> things.Fields:
         "images_max", "image_tokens_max", "image_patch", "enabled",
     )  # fmt: skip
     fields = {name: getattr(model, name) for name in names}
-    price = _in_force(price_list(model=model), None)
+    price = _in_force(selectors.price_list(model=model), None)
     if price is not None:
         fields["price"] = price
     fields["purchase"] = _purchase(model)
@@ -114,7 +108,7 @@ def _tenant(actor: Actor, organization: Organization) -> dict[things.Key, things
         ids = [organization.id, *(project.id for project in projects)]
         limits, parts = limit_parts_of(ids), budget_parts_of(ids)
         budgets = budgets_of([*ids, *(part.budget for part in parts)])
-        prices = {model.name: price_list(model=model) for model in model_list()}
+        prices = {model.name: selectors.price_list(model=model) for model in selectors.model_list()}
     names = {project.id: project.name for project in projects}
 
     def money_and_limits(one: Organization | Project) -> things.Fields:
@@ -141,13 +135,15 @@ def _tenant(actor: Actor, organization: Organization) -> dict[things.Key, things
             "prices": {name: price for name, price in paid.items() if price is not None},
             **money_and_limits(project),
         }
-    for listed in prompt_list(actor=actor, organization_id=organization.id):
+    for listed in selectors.prompt_list(actor=actor, organization_id=organization.id):
         template = listed.template
         fields: things.Fields = {
             "project": names.get(template.project_id) if template.project_id else None
         }
         if listed.published is not None:
-            version = prompt_version_get(actor=actor, template=template, version=listed.published)
+            version = selectors.prompt_version_get(
+                actor=actor, template=template, version=listed.published
+            )
             fields["body"] = things.canonical({"body": version.body})["body"]
         found[(things.TEMPLATE, organization.name, template.name)] = fields
     return found

@@ -20,7 +20,6 @@ from controlplane.catalog.models import Model
 from controlplane.catalog.pools import pool_draft, pool_set
 from controlplane.catalog.prompts import PromptVersions, prompt_create
 from controlplane.catalog.selectors import model_find, prompt_get
-from controlplane.catalog.services import PurchaseDraft, model_change, purchase_set
 from controlplane.contents.services import Keeping, contents_configure
 from controlplane.core.audit.entries import Actor
 from controlplane.kernel.money import micro_from_usd, nano_from_usd
@@ -66,7 +65,7 @@ def _model(step: Applying) -> None:
     if step.before is None:
         model = services.model_create(actor=step.actor, draft=draft)
     elif step.changed(*fields):
-        model = model_change(actor=step.actor, draft=draft)
+        model = services.model_change(actor=step.actor, draft=draft)
     else:
         model = _found(draft.name)
     if model.enabled != enabled:
@@ -74,8 +73,8 @@ def _model(step: Applying) -> None:
     if price is not None and step.changed("price"):
         services.price_publish(actor=step.actor, model=model, draft=_price(price))
     if step.changed("purchase"):
-        bought = PurchaseDraft(**_pico(purchase or dict.fromkeys(things.PRICED, "0")))
-        purchase_set(actor=step.actor, model=model, draft=bought)
+        bought = services.PurchaseDraft(**_pico(purchase or dict.fromkeys(things.PRICED, "0")))
+        services.purchase_set(actor=step.actor, model=model, draft=bought)
 
 
 def _pico(fields: things.Fields) -> dict[str, int]:

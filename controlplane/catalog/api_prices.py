@@ -9,16 +9,9 @@ from django.core.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.catalog import services
 from controlplane.catalog.models import Model, PriceVersion, PurchasePrice
 from controlplane.catalog.selectors import price_list_all
-from controlplane.catalog.services import (
-    PriceDraft,
-    PurchaseDraft,
-    price_override_end,
-    price_publish,
-    purchase_list,
-    purchase_set,
-)
 from controlplane.core.answers import answer_of
 from controlplane.core.api.schema import CREATED, Whole, operation
 from controlplane.core.api.views import ApiView
@@ -99,10 +92,10 @@ class Prices(PriceView):
     def post(self, request: Request, model: str) -> Response:
         """Publish a price; running requests keep their price."""
         wanted = self.body(PriceBody)
-        made = price_publish(
+        made = services.price_publish(
             actor=self.actor(),
             model=Model.objects.get(name=model),
-            draft=msgspec.convert(wanted, PriceDraft, from_attributes=True),
+            draft=msgspec.convert(wanted, services.PriceDraft, from_attributes=True),
             effective_from=wanted.effective_from,
             project=self._project(wanted),
         )
@@ -129,7 +122,7 @@ class OverrideEnd(PriceView):
             actor=self.actor(), project_id=wanted.project, organization_id=wanted.organization
         )
         found = Model.objects.get(name=model)
-        made = price_override_end(actor=self.actor(), model=found, project=project)
+        made = services.price_override_end(actor=self.actor(), model=found, project=project)
         return Response(price_json(made, model), status=CREATED)
 
 
@@ -153,17 +146,20 @@ class PurchasesView(PriceView):
     @operation(list_of=Whole(PurchaseJson))
     def get(self, request: Request, model: str) -> Response:
         """List the purchase prices of a model."""
-        found = purchase_list(model=Model.objects.get(name=model))
+        found = services.purchase_list(model=Model.objects.get(name=model))
         return self.listed(found, lambda row: purchase_json(row, model))
 
     @operation(
-        body=PurchaseDraft, answer={CREATED: PurchaseJson}, example=PURCHASE_EXAMPLE, step_up=True
+        body=services.PurchaseDraft,
+        answer={CREATED: PurchaseJson},
+        example=PURCHASE_EXAMPLE,
+        step_up=True,
     )
     def post(self, request: Request, model: str) -> Response:
         """Set a purchase price; past days do not change."""
-        wanted = self.body(PurchaseDraft)
+        wanted = self.body(services.PurchaseDraft)
         found = Model.objects.get(name=model)
-        made = purchase_set(actor=self.actor(), model=found, draft=wanted)
+        made = services.purchase_set(actor=self.actor(), model=found, draft=wanted)
         return Response(purchase_json(made, model), status=CREATED)
 
 

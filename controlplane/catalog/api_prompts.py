@@ -9,18 +9,9 @@ from django.core.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.catalog import selectors
 from controlplane.catalog.models import PromptTemplate, PromptVersion
 from controlplane.catalog.prompts import PromptVersions, prompt_create
-from controlplane.catalog.selectors import (
-    Listed,
-    PromptDryRun,
-    body_of,
-    prompt_dry_run,
-    prompt_get,
-    prompt_list,
-    prompt_version_get,
-    prompt_versions,
-)
 from controlplane.core.answers import answer_of
 from controlplane.core.api.schema import CREATED, NO_CONTENT, Whole, operation
 from controlplane.core.api.views import ApiView
@@ -121,7 +112,7 @@ class PromptView(ApiView):
 
     def template(self) -> PromptTemplate:
         organization, name = self.kwargs["organization"], self.kwargs["name"]
-        return prompt_get(actor=self.actor(), organization_id=organization, name=name)
+        return selectors.prompt_get(actor=self.actor(), organization_id=organization, name=name)
 
     def versions(self, template: PromptTemplate) -> PromptVersions:
         return PromptVersions(self.actor(), template)
@@ -129,12 +120,14 @@ class PromptView(ApiView):
     def version(self, revision: int | None = None, number: int | None = None) -> PromptVersion:
         """The version, as the caller has seen it; raises DoesNotExist."""
         version = self.kwargs["version"] if number is None else number
-        found = prompt_version_get(actor=self.actor(), template=self.template(), version=version)
+        found = selectors.prompt_version_get(
+            actor=self.actor(), template=self.template(), version=version
+        )
         found.revision = found.revision if revision is None else revision
         return found
 
     def answer(self, version: PromptVersion, status: int = 200) -> Response:
-        now = prompt_version_get(
+        now = selectors.prompt_version_get(
             actor=self.actor(), template=version.template, version=version.version
         )
         return Response(version_json(now), status=status)
@@ -144,7 +137,7 @@ class Prompts(PromptView):
     @operation(list_of=Whole(ListedJson))
     def get(self, request: Request, organization: uuid.UUID) -> Response:
         """List templates by name, with their live and canary versions."""
-        found = prompt_list(actor=self.actor(), organization_id=organization)
+        found = selectors.prompt_list(actor=self.actor(), organization_id=organization)
         return self.listed(found, listed_json, "name")
 
     @operation(body=NewBody, answer={CREATED: CreatedJson})
@@ -165,7 +158,7 @@ class OnePrompt(PromptView):
     def get(self, request: Request, **path: Any) -> Response:
         """With their bodies."""
         template = self.template()
-        found = prompt_versions(actor=self.actor(), template=template)
+        found = selectors.prompt_versions(actor=self.actor(), template=template)
         project = template.project_id
         return Response(
             {
@@ -208,12 +201,14 @@ class OneVersion(PromptView):
 
 
 class PromptDryRunView(PromptView):
-    @operation(body=PromptDryRunBody, answer=PromptDryRun)
+    @operation(body=PromptDryRunBody, answer=selectors.PromptDryRun)
     def post(self, request: Request, **path: Any) -> Response:
         """The messages, their size and how much of it caches; tokens are estimates."""
         found = self.version()
         try:
-            tried = prompt_dry_run(body_of(found), self.body(PromptDryRunBody).variables)
+            tried = selectors.prompt_dry_run(
+                selectors.body_of(found), self.body(PromptDryRunBody).variables
+            )
         except BadValue as error:
             field = ".".join(filter(None, ("variables", error.name)))
             raise ValidationError({field: str(error)}) from error
@@ -255,7 +250,7 @@ class PromptRollback(PromptView):
         return self.answer(self.versions(template).rollback(to))
 
 
-def listed_json(listed: Listed) -> ListedJson:
+def listed_json(listed: selectors.Listed) -> ListedJson:
     template = listed.template
     return answer_of(ListedJson, listed, name=template.name, project=template.project_id)
 
@@ -267,5 +262,5 @@ def version_json(version: PromptVersion) -> VersionJson:
         version,
         copy_of=version.copy_of and version.copy_of.version,
         created_by=version.created_by and version.created_by.email,
-        problems=[problem._asdict() for problem in find_problems(body_of(version))],
+        problems=[problem._asdict() for problem in find_problems(selectors.body_of(version))],
     )

@@ -4,11 +4,5 @@ from celery import shared_task
 
 from controlplane.contents import services
 
-
-@shared_task(name="contents.forget")
-def forget() -> int:
-    """Rows dropped."""
-    return services.contents_forget()
-
-
+forget = shared_task(name="contents.forget")(services.contents_forget)
 EVERY_S = {"contents.forget": 300.0}

@@ -103,17 +103,14 @@ def page_ask(params: Mapping[str, str], prefix: str = "") -> PageAsk:
     )
 
 
-def page_read(
-    rows: QuerySet[AnyModel], ask: PageAsk, *, oldest_first: bool = False
-) -> Page[AnyModel]:
-    """A page of `rows` by their `id`, newest first unless told; read at once, inside its scope.
+def page_read(rows: QuerySet[AnyModel], ask: PageAsk) -> Page[AnyModel]:
+    """A page of `rows` by their `id`, newest first; read at once, inside its scope.
 
     `after` need not be among them: a row that is gone still has its place in the order.
     """
     if ask.after is not None:
-        side = "id__gt" if oldest_first else "id__lt"
-        rows = rows.filter(**{side: ask.after})
-    found = list(rows.order_by("id" if oldest_first else "-id")[: ask.limit + 1])
+        rows = rows.filter(id__lt=ask.after)
+    found = list(rows.order_by("-id")[: ask.limit + 1])
     return Page(found[: ask.limit], len(found) > ask.limit)
 
 

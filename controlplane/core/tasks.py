@@ -9,12 +9,8 @@ from controlplane.core.audit import chain
 
 DAY_S = 86_400.0
 log = structlog.get_logger(__name__)
-
-
-@shared_task(name="core.answers_forget")
-def answers_forget() -> int:
-    """Kept answers dropped."""
-    return idempotency.answers_forget()
+answers_forget = shared_task(name="core.answers_forget")(idempotency.answers_forget)
+sessions_forget = shared_task(name="core.sessions_forget")(SessionStore.clear_expired)
 
 
 @shared_task(name="core.audit_chain")
@@ -24,12 +20,6 @@ def audit_chain() -> int:
     if linked:
         log.info("audit_chained", rows=linked, head=str(chain.chain_head()))
     return linked
-
-
-@shared_task(name="core.sessions_forget")
-def sessions_forget() -> None:
-    """Sessions that ran out dropped."""
-    SessionStore.clear_expired()
 
 
 EVERY_S = {"core.audit_chain": 60.0, "core.answers_forget": 60.0, "core.sessions_forget": DAY_S}

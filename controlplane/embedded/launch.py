@@ -20,7 +20,7 @@ from django.db import connections
 from controlplane.embedded import demo as demos
 from controlplane.embedded import stack
 from controlplane.embedded.kept import EmbeddedServer, KeptServer
-from controlplane.embedded.layout import Layout, embedded_layout, prepare
+from controlplane.embedded.layout import embedded_layout, prepare
 from controlplane.embedded.ports import PORT_DEFAULT, choose_ports, serves
 from controlplane.embedded.postgres import Postgres
 from controlplane.embedded.processes import Run, RunFile, ServerError, own_entry
@@ -78,7 +78,9 @@ class Launch:
                 signal.signal(kind, handler)
 
     def _start(self) -> None:
-        self._end_predecessor()
+        names = self._runfile.end_children()
+        if names:
+            self._say(f"ended {', '.join(names)}: left over from a killed run")
         host, port = self._options.host, self._options.port
         ports = choose_ports(host, port, self._options.gateways)
         self._urls = [f"http://{host}:{port}" for port in ports]
@@ -93,28 +95,20 @@ class Launch:
         if self._await_ready(host, ports):
             self._write(demos.welcome(self._urls, self._demo, self._files))
 
-    def _end_predecessor(self) -> None:
-        names = self._runfile.end_children()
-        if names:
-            self._say(f"ended {', '.join(names)}: left over from a killed run")
-
     def _start_servers(self) -> None:
         if not (settings.EMBEDDED_DATABASE or settings.EMBEDDED_REDIS):
             self._say("using your PostgreSQL and Redis")
             return
         layout = embedded_layout(self._data)
-        self._say_where(layout)
+        if layout.account is not None:
+            self._say(f"running as root: the databases run as user {layout.account.name}")
+        if layout.home != layout.data:
+            self._say(f"that user cannot access {layout.data}: the databases are in {layout.home}")
         prepare(layout)
         if settings.EMBEDDED_DATABASE:
             self._keep(Postgres(layout, password=settings.SUPERUSER_PASSWORD, say=self._say))
         if settings.EMBEDDED_REDIS:
             self._keep(RedisServer(layout, password=settings.REDIS_PASSWORD, say=self._say))
-
-    def _say_where(self, layout: Layout) -> None:
-        if layout.account is not None:
-            self._say(f"running as root: the databases run as user {layout.account.name}")
-        if layout.home != layout.data:
-            self._say(f"that user cannot access {layout.data}: the databases are in {layout.home}")
 
     def _keep(self, server: EmbeddedServer) -> None:
         kept = KeptServer(server, self._say)

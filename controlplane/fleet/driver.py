@@ -52,7 +52,10 @@ class Driver:
     def step(self) -> bool:
         """Move each pool one process nearer to its wish; True where the processes changed."""
         changed = self._supervisor.look()
-        self._forget_ended()
+        living = {entry.name for entry in self._supervisor.entries}
+        for name in self._leaving - living:
+            self._leaving.discard(name)
+            _remove(name)
         for signal in signals(actor=OPERATOR, now=timezone.now()):
             if signal.pool.start_command or self._running[signal.pool.name]:
                 changed |= self._move(signal)
@@ -99,12 +102,6 @@ class Driver:
     def _retire(self, name: str) -> None:
         self._leaving.add(name)
         self._supervisor.retire(name)
-
-    def _forget_ended(self) -> None:
-        living = {entry.name for entry in self._supervisor.entries}
-        for name in self._leaving - living:
-            self._leaving.discard(name)
-            _remove(name)
 
 
 def command_of(text: str) -> list[str]:

@@ -1,5 +1,6 @@
 """What changes while a request runs, how far it has come, and where its answer goes."""
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from controlplane.gateway.answer import Charge
@@ -48,6 +49,7 @@ class Trail:
         self.cluster = self.prompt = self.placement = None
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Progress:
     """One request under way: its job, its money, its end.
 
@@ -56,23 +58,20 @@ class Progress:
     cancelled, as when the gateway stops.
     """
 
-    __slots__ = (
-        "answer", "call", "charge", "claim", "cut", "delivered", "node", "refusal", "released",
-        "settled", "stream", "trail", "withheld", "state",
-    )  # fmt: skip
-
-    def __init__(self, call: Call, state: AppState, trail: Trail) -> None:
-        self.call = call
-        self.state = state
-        self.trail = trail
-        self.claim: HeldClaim | None = None
-        self.answer: Answer | None = None
-        self.stream: JobStream | None = None
-        self.node: NodeLink | None = None
-        self.charge: Charge | None = None
-        self.refusal: Refusal | None = None
-        self.withheld = self.cut = self.delivered = False
-        self.settled = self.released = False
+    call: Call
+    state: AppState
+    trail: Trail
+    claim: HeldClaim | None = None
+    answer: Answer | None = None
+    stream: JobStream | None = None
+    node: NodeLink | None = None
+    charge: Charge | None = None
+    refusal: Refusal | None = None
+    withheld: bool = False
+    cut: bool = False
+    delivered: bool = False
+    settled: bool = False
+    released: bool = False
 
     def fail(self, refusal: Refusal, *, started: bool) -> None:
         """End with this refusal; a whole answer that fails is not billed."""

@@ -7,14 +7,7 @@ from typing import Any, NamedTuple
 
 from controlplane.kernel.histogram import Histogram, merge_all
 from controlplane.kernel.measures import BATCH
-from controlplane.telemetry.selectors import (
-    EVERYONE,
-    POINTS_MAX,
-    SeriesQuery,
-    series_by,
-    series_read,
-    series_whole,
-)
+from controlplane.telemetry import selectors
 from controlplane.telemetry.tiers import HOUR_S, QUARTER_S, finest_kept
 
 # Each request has the first; only one that a node began has the second.
@@ -31,17 +24,19 @@ class Peak(NamedTuple):
     ran: float
 
 
-def whole_query(start: datetime, end: datetime, **what: Any) -> SeriesQuery:
+def whole_query(start: datetime, end: datetime, **what: Any) -> selectors.SeriesQuery:
     """Of all tenants, for sums over the whole range."""
     step_s = coarse_s(end - start)
-    return SeriesQuery(organization=EVERYONE, start=start, end=end, step_s=step_s, **what)
+    return selectors.SeriesQuery(
+        organization=selectors.EVERYONE, start=start, end=end, step_s=step_s, **what
+    )
 
 
 def merged_by(
     dimension: str, measures: tuple[str, ...], start: datetime, end: datetime
 ) -> dict[str, dict[str, Histogram]]:
     """Histograms of the whole range by a dimension's value; raises TooMuchToRead."""
-    return series_by(whole_query(start, end, everyone=measures), dimension)
+    return selectors.series_by(whole_query(start, end, everyone=measures), dimension)
 
 
 def peaks(models: Iterable[str], start: datetime, end: datetime) -> Peak:
@@ -50,11 +45,11 @@ def peaks(models: Iterable[str], start: datetime, end: datetime) -> Peak:
     counts: dict[str, Counter[datetime]] = {measure: Counter() for measure in measures}
     for model in models:
         for opens, closes in _stretches(start, end, step_s):
-            query = SeriesQuery(
-                organization=EVERYONE, start=opens, end=closes, step_s=step_s, everyone=measures,
-                model=model,
+            query = selectors.SeriesQuery(
+                organization=selectors.EVERYONE, start=opens, end=closes, step_s=step_s,
+                everyone=measures, model=model,
             )  # fmt: skip
-            for at, point in series_read(query).items():
+            for at, point in selectors.series_read(query).items():
                 for measure in measures:
                     if measure in point.everyone:
                         counts[measure][at] += point.everyone[measure].count
@@ -67,7 +62,7 @@ def batching(models: Iterable[str], start: datetime, end: datetime) -> float:
     found = []
     for model in models:
         query = whole_query(start, end, gauges=(BATCH,), model=model)
-        if BATCH in (told := series_whole(query)):
+        if BATCH in (told := selectors.series_whole(query)):
             found.append(told[BATCH])
     whole = merge_all(found)
     busy = whole.count - whole.zeros
@@ -85,7 +80,7 @@ def _step_s(start: datetime, end: datetime) -> int:
 
 def coarse_s(length: timedelta) -> int:
     """For sums over all of it, where the step says only where it may begin."""
-    return HOUR_S if length / timedelta(seconds=HOUR_S) <= POINTS_MAX else QUARTER_S
+    return HOUR_S if length / timedelta(seconds=HOUR_S) <= selectors.POINTS_MAX else QUARTER_S
 
 
 def _stretches(start: datetime, end: datetime, step_s: int) -> Iterator[tuple[datetime, datetime]]:

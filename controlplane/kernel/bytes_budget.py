@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import msgspec
+
 from controlplane.kernel.shares import is_over_share
 
 
@@ -24,15 +26,12 @@ class BytesBudget:
         return Portion(self, owner)
 
 
-class Portion:
+class Portion(msgspec.Struct, eq=False):
     """What one body takes, until it is freed."""
 
-    __slots__ = ("_budget", "_owner", "size")
-
-    def __init__(self, budget: BytesBudget, owner: str) -> None:
-        self._budget = budget
-        self._owner = owner
-        self.size = 0
+    _budget: BytesBudget
+    _owner: str
+    size: int = 0
 
     def grow(self, more: int) -> bool:
         """The body has grown; False where there is no room for it, though it is counted."""

@@ -1,29 +1,173 @@
 """Routing rules under /api/routing/: each operation reads its body and calls one service."""
 
 from dataclasses import asdict
-from typing import Any
+from datetime import datetime
+from typing import Any, TypedDict
 
 import msgspec
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.core.answers import answer_of
 from controlplane.core.api.schema import CREATED, NO_CONTENT, Whole, operation
 from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
-from controlplane.routing import shapes
+from controlplane.kernel.ids import public_id
+from controlplane.routing import selectors
+from controlplane.routing.dryrun import Move, MoveTally
 from controlplane.routing.models import RuleSet
 from controlplane.routing.rulesjson import read_rules
-from controlplane.routing.selectors import (
-    HOURS_DEFAULT,
-    canary_report,
-    rule_problems,
-    ruleset_dry_run,
-    ruleset_get,
-    ruleset_list,
-)
 from controlplane.routing.services import RuleVersions
-from controlplane.routing.shapes import canary_json, dry_run_json, ruleset_json, summary_json
 from controlplane.tenants.access import require
+
+
+class SummaryJson(TypedDict):
+    """A version without its rules."""
+
+    version: int
+    state: str
+    note: str
+    revision: int
+    share_permille: int
+    stops_itself: bool
+    based_on: int | None
+    copy_of: int | None
+    created_by: str | None
+    created_at: datetime
+    canary_at: datetime | None
+    published_at: datetime | None
+    retired_at: datetime | None
+
+
+class RuleSetJson(SummaryJson):
+    """A version with its rules, in the form in which they are sent."""
+
+    rules: Any
+
+
+class ProblemsJson(TypedDict):
+    """What is wrong with rules: `field`, `message`, and whether it is a mere `warning`."""
+
+    problems: list[dict[str, Any]]
+
+
+class SampleJson(TypedDict):
+    """Which traffic was tried, and what was not known of it."""
+
+    hours: int
+    start: datetime
+    end: datetime
+    complete: bool
+    requests: int
+    sizes_unknown: int
+    alias_unknown: int
+    unpriced: int
+
+
+class DryRunJson(TypedDict):
+    """What a version would have changed; money in nano-USD."""
+
+    version: int
+    against: int | None
+    sample: SampleJson
+    total: dict[str, Any]
+    leave_region: int
+    out_of_service: int
+    organizations: list[dict[str, Any]]
+    projects: list[dict[str, Any]]
+    regions: list[dict[str, Any]]
+    moves: list[dict[str, Any]]
+    rules: list[dict[str, Any]]
+    notes: list[str]
+
+
+class CanaryJson(TypedDict):
+    """How the canary does beside what is in force."""
+
+    version: int
+    against: int | None
+    share_permille: int
+    start: datetime
+    end: datetime
+    complete: bool
+    verdict: str
+    reasons: list[str]
+    figures: list[dict[str, Any]]
+    routes: list[dict[str, Any]]
+    alike: int
+    unknown: int
+    astray: int
+
+
+class CanaryAnswer(TypedDict):
+    """The canary; null where none is in canary."""
+
+    canary: CanaryJson | None
+
+
+def summary_json(rule_set: RuleSet) -> SummaryJson:
+    return answer_of(
+        SummaryJson,
+        rule_set,
+        based_on=rule_set.based_on and rule_set.based_on.version,
+        copy_of=rule_set.copy_of and rule_set.copy_of.version,
+        created_by=rule_set.created_by and rule_set.created_by.email,
+    )
+
+
+def ruleset_json(rule_set: RuleSet) -> RuleSetJson:
+    return {**summary_json(rule_set), "rules": rule_set.rules}
+
+
+def dry_run_json(found: selectors.DryRun) -> DryRunJson:
+    outcome = found.outcome
+    return {
+        "version": found.version,
+        "against": found.against,
+        "sample": {
+            "hours": found.hours,
+            "start": found.start,
+            "end": found.end,
+            "complete": found.complete,
+            "requests": found.rows,
+            "sizes_unknown": outcome.sizes_unknown,
+            "alias_unknown": outcome.alias_unknown,
+            "unpriced": outcome.unpriced,
+        },
+        "total": asdict(outcome.total),
+        "leave_region": outcome.leave_region,
+        "out_of_service": outcome.out_of_service,
+        "organizations": [_group(one, "org") for one in found.organizations],
+        "projects": [_group(one, "proj") for one in found.projects],
+        "regions": [_group(one) for one in found.regions],
+        "moves": [_move(move, tally) for move, tally in found.moves],
+        "rules": [use._asdict() for use in found.rules],
+        "notes": list(found.notes),
+    }
+
+
+def canary_json(report: selectors.CanaryReport) -> CanaryJson:
+    comparison = report.comparison
+    return answer_of(
+        CanaryJson,
+        report,
+        version=report.rule_set.version,
+        against=report.against and report.against.version,
+        share_permille=report.rule_set.share_permille,
+        verdict=comparison.verdict,
+        reasons=list(comparison.reasons),
+        figures=[{**asdict(each), "verdict": each.verdict.value} for each in comparison.findings],
+        routes=[each._asdict() for each in report.routes],
+    )
+
+
+def _group(group: selectors.MovedGroup, prefix: str = "") -> dict[str, Any]:
+    shown = public_id(prefix, group.id) if prefix else group.id
+    return {"id": shown, "name": group.name, **asdict(group.tally)}
+
+
+def _move(move: Move, tally: MoveTally) -> dict[str, Any]:
+    return {"before": move.before._asdict(), "after": move.after._asdict(), **asdict(tally)}
 
 
 class DraftBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -65,7 +209,7 @@ class StopBody(msgspec.Struct, forbid_unknown_fields=True):
 class DryRunBody(msgspec.Struct, forbid_unknown_fields=True):
     """How far back."""
 
-    hours: int = HOURS_DEFAULT
+    hours: int = selectors.HOURS_DEFAULT
 
 
 class RollbackBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -83,7 +227,7 @@ class RulesView(ApiView):
 
     def rule_set(self, version: int, revision: int | None = None) -> RuleSet:
         """The version, as the caller has seen it; raises DoesNotExist."""
-        found = ruleset_get(actor=self.actor(), version=version)
+        found = selectors.ruleset_get(actor=self.actor(), version=version)
         found.revision = found.revision if revision is None else revision
         return found
 
@@ -91,18 +235,18 @@ class RulesView(ApiView):
         return RuleVersions(self.actor())
 
     def answer(self, rule_set: RuleSet, status: int = 200) -> Response:
-        now = ruleset_get(actor=self.actor(), version=rule_set.version)
+        now = selectors.ruleset_get(actor=self.actor(), version=rule_set.version)
         return Response(ruleset_json(now), status=status)
 
 
 class RuleSets(RulesView):
-    @operation(list_of=Whole(shapes.SummaryJson))
+    @operation(list_of=Whole(SummaryJson))
     def get(self, request: Request) -> Response:
         """List versions without their rules, newest first."""
-        found = ruleset_list(actor=self.actor())
+        found = selectors.ruleset_list(actor=self.actor())
         return self.listed(found, summary_json, "version")
 
-    @operation(body=DraftBody, answer={CREATED: shapes.RuleSetJson})
+    @operation(body=DraftBody, answer={CREATED: RuleSetJson})
     def post(self, request: Request) -> Response:
         """Create a draft from the live version; it may be invalid but must be a list of rules."""
         draft = self.body(DraftBody)
@@ -111,12 +255,12 @@ class RuleSets(RulesView):
 
 
 class OneRuleSet(RulesView):
-    @operation(answer=shapes.RuleSetJson)
+    @operation(answer=RuleSetJson)
     def get(self, request: Request, version: int) -> Response:
         """Get a version with its rules."""
         return self.answer(self.rule_set(version))
 
-    @operation(body=ChangeBody, answer=shapes.RuleSetJson)
+    @operation(body=ChangeBody, answer=RuleSetJson)
     def put(self, request: Request, version: int) -> Response:
         """Replace a draft's rules; 409 if it was changed in the meantime."""
         change = self.body(ChangeBody)
@@ -133,25 +277,25 @@ class OneRuleSet(RulesView):
 
 
 class Validate(RulesView):
-    @operation(answer=shapes.ProblemsJson)
+    @operation(answer=ProblemsJson)
     def post(self, request: Request, version: int) -> Response:
         """Check a version: errors, which prevent publication, then warnings."""
         rules = read_rules(self.rule_set(version).rules)
-        problems = rule_problems(actor=self.actor(), rules=rules)
+        problems = selectors.rule_problems(actor=self.actor(), rules=rules)
         return Response({"problems": [asdict(problem) for problem in problems]})
 
 
 class DryRunView(RulesView):
-    @operation(body=DryRunBody, answer=shapes.DryRunJson)
+    @operation(body=DryRunBody, answer=DryRunJson)
     def post(self, request: Request, version: int) -> Response:
         """Apply a version to recorded requests: what would change; money in nano-USD."""
         hours, found = self.body(DryRunBody).hours, self.rule_set(version)
-        tried = ruleset_dry_run(actor=self.actor(), rule_set=found, hours=hours)
+        tried = selectors.ruleset_dry_run(actor=self.actor(), rule_set=found, hours=hours)
         return Response(dry_run_json(tried))
 
 
 class Publish(RulesView):
-    @operation(body=RevisionBody, answer=shapes.RuleSetJson, step_up=True)
+    @operation(body=RevisionBody, answer=RuleSetJson, step_up=True)
     def post(self, request: Request, version: int) -> Response:
         """Publish a draft within two seconds; 409 if another version was published since."""
         found = self.rule_set(version, self.body(RevisionBody).revision)
@@ -159,7 +303,7 @@ class Publish(RulesView):
 
 
 class CanaryStart(RulesView):
-    @operation(body=CanaryBody, answer=shapes.RuleSetJson, step_up=True)
+    @operation(body=CanaryBody, answer=RuleSetJson, step_up=True)
     def post(self, request: Request, version: int) -> Response:
         """Start a canary or change its share, which restarts the comparison."""
         wanted = self.body(CanaryBody)
@@ -168,14 +312,14 @@ class CanaryStart(RulesView):
 
 
 class CanaryPromote(RulesView):
-    @operation(answer=shapes.RuleSetJson, step_up=True)
+    @operation(answer=RuleSetJson, step_up=True)
     def post(self, request: Request, version: int) -> Response:
         """Promote the canary to all requests."""
         return self.answer(self.versions().canary_promote(self.rule_set(version)))
 
 
 class CanaryStop(RulesView):
-    @operation(body=StopBody, answer=shapes.RuleSetJson)
+    @operation(body=StopBody, answer=RuleSetJson)
     def post(self, request: Request, version: int) -> Response:
         """Stop the canary; all requests follow the published rules."""
         reason, found = self.body(StopBody).reason, self.rule_set(version)
@@ -183,15 +327,15 @@ class CanaryStop(RulesView):
 
 
 class Canary(RulesView):
-    @operation(answer=shapes.CanaryAnswer)
+    @operation(answer=CanaryAnswer)
     def get(self, request: Request) -> Response:
         """Compare the canary with the live version; null without a canary."""
-        report = canary_report(actor=self.actor())
+        report = selectors.canary_report(actor=self.actor())
         return Response({"canary": None if report is None else canary_json(report)})
 
 
 class Rollback(RulesView):
-    @operation(body=RollbackBody, answer=shapes.RuleSetJson, step_up=True)
+    @operation(body=RollbackBody, answer=RuleSetJson, step_up=True)
     def post(self, request: Request) -> Response:
         """Publish a copy of an earlier version (0: no rules) under a new number; ends a canary."""
         version = self.body(RollbackBody).version

@@ -11,7 +11,6 @@ from controlplane.slos import selectors, services, shapes
 from controlplane.slos.checks import ObjectiveDraft
 from controlplane.slos.models import EVERYONE
 from controlplane.slos.openslo.documents import openslo_export, openslo_import
-from controlplane.slos.services import changing, seeing
 
 
 class Objectives(ApiView):
@@ -24,7 +23,7 @@ class Objectives(ApiView):
     @operation(body=ObjectiveDraft, answer={CREATED: shapes.ObjectiveJson}, example=shapes.EXAMPLE)
     def post(self, request: Request, organization_id: UUID) -> Response:
         """Create an objective; rules that can never fire are refused."""
-        with changing(self.actor(), organization_id):
+        with services.changing(self.actor(), organization_id):
             draft = self.body(ObjectiveDraft)
         made = services.objective_create(
             actor=self.actor(), organization=organization_id, draft=draft
@@ -42,7 +41,7 @@ class OneObjective(ApiView):
     def put(self, request: Request, organization_id: UUID, objective_id: UUID) -> Response:
         """Change an objective; a new threshold or scope starts a new version with new counts."""
         actor = self.actor()
-        with changing(actor, organization_id):
+        with services.changing(actor, organization_id):
             found = selectors.objective_get(
                 actor=actor, organization=organization_id, objective_id=objective_id
             )
@@ -54,7 +53,7 @@ class OneObjective(ApiView):
     def delete(self, request: Request, organization_id: UUID, objective_id: UUID) -> Response:
         """End an objective; its alerts recover."""
         actor = self.actor()
-        with changing(actor, organization_id):
+        with services.changing(actor, organization_id):
             found = selectors.objective_get(
                 actor=actor, organization=organization_id, objective_id=objective_id
             )
@@ -80,14 +79,14 @@ class Channels(ApiView):
     @operation(list_of=Whole(shapes.ChannelJson))
     def get(self, request: Request, organization_id: UUID) -> Response:
         """List notification channels."""
-        with changing(self.actor(), organization_id):
+        with services.changing(self.actor(), organization_id):
             found = selectors.channel_list(actor=self.actor(), organization=organization_id)
         return self.listed(found, shapes.channel_json)
 
     @operation(body=shapes.ChannelBody, answer={CREATED: shapes.ChannelJson}, step_up=True)
     def post(self, request: Request, organization_id: UUID) -> Response:
         """Add a channel; returns the signing secret of a webhook once."""
-        with changing(self.actor(), organization_id):
+        with services.changing(self.actor(), organization_id):
             body = self.body(shapes.ChannelBody)
         made = services.channel_add(
             actor=self.actor(), organization=organization_id, kind=body.kind, address=body.address
@@ -115,7 +114,7 @@ class OpenSlo(ApiView):
     @operation(body=shapes.OpenSloBody, answer=shapes.ImportedJson)
     def post(self, request: Request, organization_id: UUID) -> Response:
         """Import OpenSLO: update objectives of the same name, create others; all or none."""
-        with changing(self.actor(), organization_id):
+        with services.changing(self.actor(), organization_id):
             text = self.body(shapes.OpenSloBody).yaml
         done = openslo_import(actor=self.actor(), organization=organization_id, text=text)
         return Response(done._asdict())
@@ -125,7 +124,7 @@ class Stages(ApiView):
     @operation(list_of=Whole(shapes.StageJson))
     def get(self, request: Request, organization_id: UUID) -> Response:
         """List the owners of the seven stages."""
-        with seeing(self.actor(), organization_id):
+        with services.seeing(self.actor(), organization_id):
             found = selectors.stage_owners()
         return self.listed(found.values(), shapes.stage_json, "stage")
 
@@ -134,7 +133,7 @@ class OneStage(ApiView):
     @operation(body=shapes.StageBody, answer=shapes.StageJson)
     def put(self, request: Request, stage: str) -> Response:
         """Set the owner of a stage. Staff only."""
-        with changing(self.actor(), EVERYONE):
+        with services.changing(self.actor(), EVERYONE):
             body = self.body(shapes.StageBody)
         made = services.stage_owner_set(
             actor=self.actor(),

@@ -15,15 +15,7 @@ from controlplane.core.permissions import Action
 from controlplane.kernel.objectives.burn import Count, remaining
 from controlplane.kernel.spans import STAGES
 from controlplane.routing.selectors import ruleset_list
-from controlplane.slos.models import (
-    EVERYONE,
-    Alert,
-    Change,
-    Channel,
-    Counted,
-    Objective,
-    StageOwner,
-)
+from controlplane.slos import models
 from controlplane.slos.runbooks import runbook_of
 from controlplane.slos.services import seeing
 from controlplane.slos.standings import STEP_DAY, STEP_HOUR, ObjectiveStatus, floor, standings
@@ -69,7 +61,7 @@ class BurnDown:
     opens: datetime
     hours: list[Spent]
     marks: list[Mark]
-    alerts: list[Alert]
+    alerts: list[models.Alert]
     months: list[ObjectiveMonth]
 
 
@@ -79,10 +71,12 @@ def objective_standings(*, actor: Actor, organization: UUID) -> list[ObjectiveSt
         return standings([organization], timezone.now())
 
 
-def objective_get(*, actor: Actor, organization: UUID, objective_id: UUID) -> Objective:
+def objective_get(*, actor: Actor, organization: UUID, objective_id: UUID) -> models.Objective:
     """A living objective; raises DoesNotExist."""
     with seeing(actor, organization):
-        return Objective.objects.get(id=objective_id, organization=organization, ended_at=None)
+        return models.Objective.objects.get(
+            id=objective_id, organization=organization, ended_at=None
+        )
 
 
 def objective_standing(*, actor: Actor, organization: UUID, objective_id: UUID) -> ObjectiveStatus:
@@ -90,7 +84,7 @@ def objective_standing(*, actor: Actor, organization: UUID, objective_id: UUID) 
     for standing in objective_standings(actor=actor, organization=organization):
         if standing.objective.id == objective_id:
             return standing
-    raise Objective.DoesNotExist
+    raise models.Objective.DoesNotExist
 
 
 def burn_down(*, actor: Actor, organization: UUID, objective_id: UUID) -> BurnDown:
@@ -102,9 +96,9 @@ def burn_down(*, actor: Actor, organization: UUID, objective_id: UUID) -> BurnDo
         hours = _hours(standing, opens)
         marks = [
             Mark(change.created_at, change.text)
-            for change in Change.objects.filter(objective=objective, created_at__gte=opens)
+            for change in models.Change.objects.filter(objective=objective, created_at__gte=opens)
         ]
-        alerts = Alert.objects.filter(objective=objective, created_at__gte=opens)
+        alerts = models.Alert.objects.filter(objective=objective, created_at__gte=opens)
         shown = list(alerts.order_by("-created_at")[:ALERTS_SHOWN_MAX])
         months = _months(objective)
     if allows(actor, Action.ROUTING_MANAGE):
@@ -117,34 +111,34 @@ def burn_down(*, actor: Actor, organization: UUID, objective_id: UUID) -> BurnDo
     return BurnDown(standing, opens, hours, sorted(marks), shown, months)
 
 
-def alert_list(*, actor: Actor, organization: UUID) -> list[Alert]:
+def alert_list(*, actor: Actor, organization: UUID) -> list[models.Alert]:
     """The newest alerts, newest first, with what was sent about each."""
     with seeing(actor, organization):
-        rows = Alert.objects.filter(organization=organization).select_related("objective")
+        rows = models.Alert.objects.filter(organization=organization).select_related("objective")
         found = rows.prefetch_related("deliveries").order_by("-created_at")[:ALERTS_SHOWN_MAX]
         return list(found)
 
 
-def channel_list(*, actor: Actor, organization: UUID) -> list[Channel]:
+def channel_list(*, actor: Actor, organization: UUID) -> list[models.Channel]:
     with seeing(actor, organization):
-        return list(Channel.objects.filter(organization=organization).order_by("created_at"))
+        return list(models.Channel.objects.filter(organization=organization).order_by("created_at"))
 
 
-def stage_owners() -> dict[str, StageOwner]:
+def stage_owners() -> dict[str, models.StageOwner]:
     """Who answers for each of the seven stages; one that no one took has its public budget."""
-    kept = {owner.stage: owner for owner in StageOwner.objects.all()}
+    kept = {owner.stage: owner for owner in models.StageOwner.objects.all()}
     return {
         name: kept.get(name)
-        or StageOwner(stage=name, team=NOBODY, budget_us=budget_us, runbook=runbook_of(name))
+        or models.StageOwner(stage=name, team=NOBODY, budget_us=budget_us, runbook=runbook_of(name))
         for name, _, budget_us in STAGES
     }
 
 
-def stage_alerts(*, actor: Actor, organizations: Sequence[UUID]) -> dict[str, list[Alert]]:
+def stage_alerts(*, actor: Actor, organizations: Sequence[UUID]) -> dict[str, list[models.Alert]]:
     """Alerts that fire on objectives of a stage, as far as the caller may see them."""
-    found: dict[str, list[Alert]] = {}
+    found: dict[str, list[models.Alert]] = {}
     for organization in organizations:
-        if organization == EVERYONE and not allows(actor, Action.SLO_INSTALLATION):
+        if organization == models.EVERYONE and not allows(actor, Action.SLO_INSTALLATION):
             continue
         for standing in objective_standings(actor=actor, organization=organization):
             for alert in standing.alerts:
@@ -152,8 +146,8 @@ def stage_alerts(*, actor: Actor, organizations: Sequence[UUID]) -> dict[str, li
     return found
 
 
-def _months(objective: Objective) -> list[ObjectiveMonth]:
-    days = Counted.objects.filter(objective=objective.id, step_s=STEP_DAY)
+def _months(objective: models.Objective) -> list[ObjectiveMonth]:
+    days = models.Counted.objects.filter(objective=objective.id, step_s=STEP_DAY)
     months = days.annotate(month=TruncMonth("at", tzinfo=UTC)).values("month")
     sums = months.annotate(good=Sum("good"), total=Sum("total")).order_by("-month")
     return [
@@ -162,7 +156,7 @@ def _months(objective: Objective) -> list[ObjectiveMonth]:
     ]
 
 
-def _counted_from(objective: Objective, hours: list[Spent]) -> datetime:
+def _counted_from(objective: models.Objective, hours: list[Spent]) -> datetime:
     """When counting of this version began: before it, nothing was lost in a straight line."""
     if not hours:
         return objective.created_at
@@ -173,7 +167,7 @@ def _counted_from(objective: Objective, hours: list[Spent]) -> datetime:
 def _hours(standing: ObjectiveStatus, opens: datetime) -> list[Spent]:
     """Cumulated against the whole period's requests, so that the last is what is left now."""
     objective = standing.objective
-    rows = Counted.objects.filter(
+    rows = models.Counted.objects.filter(
         objective=objective.id, version=objective.version, step_s=STEP_HOUR, at__gte=opens
     )
     sums = rows.values("at").annotate(good=Sum("good"), total=Sum("total")).order_by("at")

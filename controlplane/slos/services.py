@@ -5,6 +5,7 @@ members see and change their organization's, staff the installation's.
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -46,26 +47,19 @@ _NAMES = {
 
 
 @contextmanager
-def seeing(actor: Actor, organization: uuid.UUID) -> Iterator[None]:
-    """The organization's scope, for who may look."""
-    _require(actor, Action.SLO_VIEW, organization)
-    with organization_scope([organization]):
-        yield
-
-
-@contextmanager
-def changing(actor: Actor, organization: uuid.UUID) -> Iterator[None]:
-    """The organization's scope, for who may change its objectives."""
-    _require(actor, Action.SLO_MANAGE, organization)
-    with organization_scope([organization]):
-        yield
-
-
-def _require(actor: Actor, action: Action, organization: uuid.UUID) -> None:
+def seeing(
+    actor: Actor, organization: uuid.UUID, action: Action = Action.SLO_VIEW
+) -> Iterator[None]:
+    """The organization's scope, for who may look; `changing` is for who may change objectives."""
     if organization == EVERYONE:
         require(actor, Action.SLO_INSTALLATION)
     else:
         require(actor, action, organization)
+    with organization_scope([organization]):
+        yield
+
+
+changing = partial(seeing, action=Action.SLO_MANAGE)
 
 
 def change_words(objective: Objective, name: str, before: object, after: object) -> str:
@@ -142,7 +136,10 @@ def objective_end(*, actor: Actor, objective: Objective) -> None:
 def channel_add(*, actor: Actor, organization: uuid.UUID, kind: str, address: str) -> Channel:
     """Tell an address of every alert of the organization from now on."""
     with changing(actor, organization):
-        _check_address(kind, address)
+        if kind != EMAIL:
+            address_check(kind, address)
+        elif not is_email(address):
+            raise ValidationError({"address": NOT_EMAIL})
         if Channel.objects.filter(organization=organization).count() >= CHANNELS_MAX:
             raise ValidationError({"address": f"At most {CHANNELS_MAX} channels; remove one."})
         try:
@@ -215,13 +212,6 @@ def _check_project(organization: uuid.UUID, draft: ObjectiveDraft) -> None:
         return
     if not Project.objects.filter(id=draft.project, organization_id=organization).exists():
         raise ValidationError({"project": "Project not found in this organization."})
-
-
-def _check_address(kind: str, address: str) -> None:
-    if kind != EMAIL:
-        address_check(kind, address)
-    elif not is_email(address):
-        raise ValidationError({"address": NOT_EMAIL})
 
 
 def _mark(objective: Objective, text: str) -> None:

@@ -17,14 +17,7 @@ from django.db.models.functions import Abs, Cast, Extract
 
 from controlplane.kernel.histogram import Histogram
 from controlplane.kernel.measures import KNOWN
-from controlplane.telemetry import tiers
-from controlplane.telemetry.models import (
-    Exemplar,
-    HistogramMinute,
-    HistogramRollup,
-    UsageMinute,
-    UsageRollup,
-)
+from controlplane.telemetry import models, tiers
 from controlplane.telemetry.reading import bounded_read
 
 EVERYONE = uuid.UUID(int=0)
@@ -201,8 +194,8 @@ def key_last_used(organization: uuid.UUID) -> dict[uuid.UUID, datetime]:
     """To the minute, when each key was last used; days ago to the step that is still kept."""
     used: dict[uuid.UUID, datetime] = {}
     with bounded_read([organization]):
-        old = UsageRollup.objects.filter(organization=organization).values_list("key")
-        new = UsageMinute.objects.filter(organization=organization).values_list("key")
+        old = models.UsageRollup.objects.filter(organization=organization).values_list("key")
+        new = models.UsageMinute.objects.filter(organization=organization).values_list("key")
         for key, at in old.annotate(last=Max("at")).order_by():
             used[key] = at
         for key, minute in new.annotate(last=Max("minute")).order_by():
@@ -242,8 +235,10 @@ def _histograms(query: SeriesQuery, part: tiers.TierRange) -> Iterator[Histogram
 
 def _rows(part: tiers.TierRange, wanted: dict[str, Any]) -> QuerySet[Any]:
     if part.step_s == tiers.MINUTE_S:
-        return HistogramMinute.objects.filter(minute__gte=part.start, minute__lt=part.end, **wanted)
-    return HistogramRollup.objects.filter(
+        return models.HistogramMinute.objects.filter(
+            minute__gte=part.start, minute__lt=part.end, **wanted
+        )
+    return models.HistogramRollup.objects.filter(
         step_s=part.step_s, at__gte=part.start, at__lt=part.end, **wanted
     )
 
@@ -253,9 +248,11 @@ def _usage_by(
 ) -> Iterator[tuple[Any, UsageSum]]:
     rows: QuerySet[Any]
     if part.step_s == tiers.MINUTE_S:
-        rows = UsageMinute.objects.filter(minute__gte=part.start, minute__lt=part.end)
+        rows = models.UsageMinute.objects.filter(minute__gte=part.start, minute__lt=part.end)
     else:
-        rows = UsageRollup.objects.filter(step_s=part.step_s, at__gte=part.start, at__lt=part.end)
+        rows = models.UsageRollup.objects.filter(
+            step_s=part.step_s, at__gte=part.start, at__lt=part.end
+        )
     rows = rows.filter(**query.narrowed_usage).order_by()
     for value, *figures in rows.values_list(column).annotate(*map(Sum, FIGURES)):
         # PostgreSQL sums bigint to numeric.
@@ -272,7 +269,7 @@ def exemplar(query: SeriesQuery, measure: str, value_us: float) -> uuid.UUID | N
     None where no request is known. Raises TooMuchToRead.
     """
     value = round(value_us)
-    rows = Exemplar.objects.filter(
+    rows = models.Exemplar.objects.filter(
         measure=measure,
         at__gte=tiers.step_floor(query.start, tiers.ROLLUP_S),
         at__lt=query.end,

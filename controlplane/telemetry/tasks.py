@@ -4,24 +4,11 @@ from celery import shared_task
 
 from controlplane.telemetry import rollups, services
 
-
-@shared_task(name="telemetry.roll_up")
-def roll_up() -> int:
-    """Windows written."""
-    return rollups.roll_up()
-
-
-@shared_task(name="telemetry.make_partitions")
-def make_partitions() -> int:
-    return services.make_partitions()
-
-
-@shared_task(name="telemetry.drop_old_partitions")
-def drop_old_partitions() -> int:
-    """Partitions dropped and rows deleted."""
-    return services.drop_old_partitions()
-
-
+roll_up = shared_task(name="telemetry.roll_up")(rollups.roll_up)
+make_partitions = shared_task(name="telemetry.make_partitions")(services.make_partitions)
+drop_old_partitions = shared_task(name="telemetry.drop_old_partitions")(
+    services.drop_old_partitions
+)
 EVERY_S = {
     "telemetry.roll_up": 30.0,
     "telemetry.make_partitions": 3_600.0,

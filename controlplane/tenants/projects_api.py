@@ -60,7 +60,7 @@ class Projects(ApiView):
     @operation(list_of=Whole(ProjectJson))
     def get(self, request: Request, organization_id: UUID) -> Response:
         """List projects."""
-        rows = projects_of(actor=self.actor(), organization_id=organization_id)
+        rows = projects_of(**self.whose())
         return self.listed(rows, project_json)
 
     @operation(body=ProjectBody, answer={CREATED: ProjectJson})
@@ -99,9 +99,7 @@ class OneProject(ApiView):
         return Response(project_json(project))
 
     def _found(self, organization_id: UUID, project_id: UUID) -> Project:
-        return project_of(
-            actor=self.actor(), organization_id=organization_id, project_id=project_id
-        )
+        return project_of(**self.whose(), project_id=project_id)
 
 
 class Weight(ApiView):

@@ -15,22 +15,12 @@ from controlplane.telemetry.selectors import SeriesQuery, UsageSum, cache_by, se
 from controlplane.telemetry.selectors_requests import RequestFilter, request_sample
 from controlplane.telemetry.selectors_usage import cache_by_organization
 from controlplane.tenants.selectors import apikey_list, organization_names
-from frontend.cache.figures import (
-    BY_WORDS,
-    BY_WORDS_STAFF,
-    ORGANIZATION,
-    Cache,
-    Misses,
-    Read,
-    by_choices,
-    count_misses,
-    make_cache,
-)
+from frontend.cache import figures
 from frontend.shared.access import Viewer, page
 from frontend.shared.asked import Asked, asked_context, asked_from, before_of, drawn_csv, in_time
 
 
-def read_cache(viewer: Viewer, asked: Asked) -> Read:
+def read_cache(viewer: Viewer, asked: Asked) -> figures.Read:
     """The range, the period before where it is asked for, groups, prices and causes."""
     by = asked.chosen["by"]
     query = SeriesQuery(
@@ -43,7 +33,7 @@ def read_cache(viewer: Viewer, asked: Asked) -> Read:
     )
     names = _names(viewer, by)
     groups = _groups(query, by, names)
-    return Read(
+    return figures.Read(
         points=series_read(query),
         before=before_of(query, asked),
         by=groups,
@@ -55,7 +45,7 @@ def read_cache(viewer: Viewer, asked: Asked) -> Read:
 
 
 def _groups(query: SeriesQuery, dimension: str, names: Mapping[str, str]) -> dict[str, UsageSum]:
-    if dimension == ORGANIZATION:
+    if dimension == figures.ORGANIZATION:
         return cache_by_organization(query, map(uuid.UUID, names))
     return cache_by(query, dimension)
 
@@ -67,7 +57,7 @@ def _prices(at: datetime) -> dict[str, Price]:
 
 def _names(viewer: Viewer, dimension: str) -> Mapping[str, str]:
     """What ids are called, as far as the viewer may know; raises PermissionDenied of tenants."""
-    if dimension == ORGANIZATION:
+    if dimension == figures.ORGANIZATION:
         return {str(one): name for one, name in organization_names(actor=viewer.user).items()}
     if dimension == "project":
         return {str(project.id): project.name for project in viewer.projects()}
@@ -77,7 +67,7 @@ def _names(viewer: Viewer, dimension: str) -> Mapping[str, str]:
     return {}
 
 
-def _misses(viewer: Viewer, asked: Asked) -> Misses | None:
+def _misses(viewer: Viewer, asked: Asked) -> figures.Misses | None:
     """None where the sample did not come in time: the rest of the page does without."""
     wanted = RequestFilter(
         organization=viewer.organization.id,
@@ -86,20 +76,20 @@ def _misses(viewer: Viewer, asked: Asked) -> Misses | None:
         model=asked.segment.model,
         project=asked.segment.project_id,
     )
-    return in_time(lambda: count_misses(request_sample(wanted)))
+    return in_time(lambda: figures.count_misses(request_sample(wanted)))
 
 
 def _words(viewer: Viewer) -> dict[str, str]:
     """What the viewer may divide by: tenants are seen side by side by staff alone."""
-    return BY_WORDS_STAFF if viewer.may(Action.MARGIN_VIEW) else BY_WORDS
+    return figures.BY_WORDS_STAFF if viewer.may(Action.MARGIN_VIEW) else figures.BY_WORDS
 
 
 def _asked(request: HttpRequest, viewer: Viewer) -> Asked:
-    return asked_from(request.GET, timezone.now(), by_choices(_words(viewer)))
+    return asked_from(request.GET, timezone.now(), figures.by_choices(_words(viewer)))
 
 
-def _read(viewer: Viewer, asked: Asked) -> Cache | None:
-    return in_time(lambda: make_cache(read_cache(viewer, asked), asked))
+def _read(viewer: Viewer, asked: Asked) -> figures.Cache | None:
+    return in_time(lambda: figures.make_cache(read_cache(viewer, asked), asked))
 
 
 @page(Action.ORGANIZATION_VIEW, "GET")

@@ -16,7 +16,7 @@ CANCELLABLE = ("validating", "in_progress")
 
 @page(Action.BATCH_MANAGE, "GET")
 def batch_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    found = services.batch_list(actor=viewer.user, organization_id=viewer.organization.id)
+    found = services.batch_list(**viewer.whose)
     names = {project.id: project.name for project in viewer.projects()}
     rows = [
         {
@@ -41,9 +41,7 @@ def batch_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 
 @page(Action.BATCH_MANAGE, "POST")
 def batch_cancel(request: HttpRequest, viewer: Viewer, batch_id: UUID) -> HttpResponse:
-    services.batch_cancel(
-        actor=viewer.user, organization_id=viewer.organization.id, batch_id=batch_id
-    )
+    services.batch_cancel(**viewer.whose, batch_id=batch_id)
     return redirect("batches")
 
 
@@ -51,9 +49,7 @@ def batch_cancel(request: HttpRequest, viewer: Viewer, batch_id: UUID) -> HttpRe
 def batch_file(
     request: HttpRequest, viewer: Viewer, batch_id: UUID, kind: str
 ) -> StreamingHttpResponse:
-    batch = services.batch_get(
-        actor=viewer.user, organization_id=viewer.organization.id, batch_id=batch_id
-    )
+    batch = services.batch_get(**viewer.whose, batch_id=batch_id)
     file = {"output": batch.output_file_id, "error": batch.error_file_id}.get(kind)
     if not file:
         raise Http404

@@ -72,7 +72,7 @@ def _index(
     request: HttpRequest, viewer: Viewer, /, error: ValidationError | None = None
 ) -> HttpResponse:
     context = {
-        "rows": selectors.prompt_list(actor=viewer.user, organization_id=viewer.organization.id),
+        "rows": selectors.prompt_list(**viewer.whose),
         "manages": viewer.may(Action.TEMPLATE_MANAGE),
         "projects": [(one.id, one.name) for one in viewer.projects()],
         "errors": shared.listed(error),
@@ -89,11 +89,8 @@ prompt_index = page(Action.TEMPLATE_VIEW, "GET")(_index)
 def prompt_new(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     try:
         read = cleaned(NewForm(request.POST))
-        made = prompts.prompt_create(
-            **viewer.whose,
-            name=read["name"],
-            project_id=read["project"],
-        )
+        name, project = read["name"], read["project"]
+        made = prompts.prompt_create(**viewer.whose, name=name, project_id=project)
         draft = prompts.PromptVersions(viewer.user, made).draft_create(FIRST)
     except ValidationError as error:
         return _index(request, viewer, error)

@@ -21,13 +21,6 @@ from controlplane.fleet import services
 from controlplane.fleet.models import DigestState, EnrolmentToken, ModelDigest, Node
 from controlplane.fleet.overview import freshness, limits_alone, signals
 from controlplane.fleet.selectors import digest_list, fleet_get, token_list
-from controlplane.fleet.services import (
-    LIFE_HOURS_MAX,
-    TokenDraft,
-    digest_decide,
-    token_create,
-    token_revoke,
-)
 from controlplane.kernel.money import micro_from_usd
 from frontend.fleet.nodes import pool_panel, source_row
 from frontend.fleet.reads import FleetTimes, read_fleet_times
@@ -62,7 +55,7 @@ class TokenForm(forms.Form):
     form_id = forms.UUIDField()
     name = forms.CharField(max_length=100)
     approved = forms.BooleanField(required=False)
-    life_hours = forms.IntegerField(min_value=1, max_value=LIFE_HOURS_MAX, initial=1)
+    life_hours = forms.IntegerField(min_value=1, max_value=services.LIFE_HOURS_MAX, initial=1)
 
     def __init__(self, data: dict[str, str] | None = None) -> None:
         super().__init__(data)
@@ -70,10 +63,10 @@ class TokenForm(forms.Form):
         self.fields["pool"] = forms.ChoiceField(choices=pools)
         self.fields["models"] = forms.MultipleChoiceField(choices=_models(), required=False)
 
-    def draft(self) -> TokenDraft:
+    def draft(self) -> services.TokenDraft:
         """What a valid form asks for."""
         wanted = self.cleaned_data
-        return TokenDraft(
+        return services.TokenDraft(
             pool=wanted["pool"],
             models=wanted["models"] or None,
             approved=wanted["approved"],
@@ -201,7 +194,7 @@ def token_make(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     if request.method == "GET":
         return redirect("fleet")
     form = TokenForm(request.POST)
-    made = made_by(form, lambda: token_create(actor=viewer.user, draft=form.draft()))
+    made = made_by(form, lambda: services.token_create(actor=viewer.user, draft=form.draft()))
     if made is None:
         return _index(request, viewer, form)
     names = {"name": form.cleaned_data["name"], "pool": made.token.pool}
@@ -212,7 +205,7 @@ def token_make(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @page(Action.FLEET_MANAGE, "POST")
 def token_end(request: HttpRequest, viewer: Viewer, token_id: uuid.UUID) -> HttpResponse:
     row = fleet_get(EnrolmentToken, user=viewer.user, id=token_id)
-    if token_revoke(actor=viewer.user, token=row):
+    if services.token_revoke(actor=viewer.user, token=row):
         messages.success(request, f"Token {row.redacted} can no longer be used.")
     else:
         messages.info(request, f"Token {row.redacted} was already used or expired.")
@@ -266,7 +259,7 @@ def digest_act(
     if decision not in DECISIONS:
         raise Http404
     row = fleet_get(ModelDigest, user=viewer.user, id=digest_id)
-    digest_decide(actor=viewer.user, digest=row, approved=DECISIONS[decision])
+    services.digest_decide(actor=viewer.user, digest=row, approved=DECISIONS[decision])
     words = "may be served with this digest" if DECISIONS[decision] else "stays without this digest"
     messages.success(request, f"Model “{row.model}” {words}.")
     return redirect("fleet")

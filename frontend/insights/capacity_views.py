@@ -18,10 +18,10 @@ from controlplane.insights.capacity import (
     whole_hours,
 )
 from controlplane.kernel.insights.capacity import RESOURCES, CapacitySheet, Use
-from controlplane.telemetry.reading import TooMuchToRead
 from frontend.insights.days import DAYS, days_from
 from frontend.shared import formats
 from frontend.shared.access import Viewer, page, show
+from frontend.shared.asked import in_time
 from frontend.shared.panels import TablePanel, panel_csv
 
 NANO_PER_MICRO = 1_000
@@ -165,9 +165,8 @@ def _read(
     viewer: Viewer, days: int, wanted: str
 ) -> tuple[list[MeasuredLoad] | None, MeasuredLoad | None]:
     start, end = whole_hours(days, timezone.now())
-    try:
-        pools = capacity_read(actor=viewer.user, start=start, end=end)
-    except TooMuchToRead:
+    pools = in_time(lambda: capacity_read(actor=viewer.user, start=start, end=end))
+    if pools is None:
         return None, None
     busiest = max(pools, key=lambda one: one.requests, default=None)
     return pools, next((one for one in pools if one.pool.name == wanted), busiest)

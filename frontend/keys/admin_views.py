@@ -82,12 +82,7 @@ def admin_key_create(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     if request.method == "GET":
         return redirect(HERE)
     form = AdminKeyForm(viewer, request.POST)
-    made = made_by(
-        form,
-        lambda: adminkeys.adminkey_create(
-            actor=viewer.user, organization_id=viewer.organization.id, draft=form.draft()
-        ),
-    )
+    made = made_by(form, lambda: adminkeys.adminkey_create(**viewer.whose, draft=form.draft()))
     if made is None:
         return _index(request, viewer, form)
     return _index(request, viewer, secret=made.secret)

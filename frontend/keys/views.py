@@ -25,7 +25,6 @@ from controlplane.quotas.models import RateLimit
 from controlplane.quotas.selectors import rate_limit_map
 from controlplane.telemetry.selectors import key_last_used
 from controlplane.tenants import keys, models
-from controlplane.tenants.keys import KeyTerms, endpoints_of, terms_of
 from controlplane.tenants.selectors import PAGE_ROWS_MAX, apikey_get, apikey_list, project_get
 from controlplane.tenants.services import REASON_CHARS_MAX
 from frontend.keys.limit_views import LIMIT_WORDS, LimitsForm, effective_rows
@@ -135,7 +134,7 @@ class KeyForm(LimitsForm):
         wanted = self.cleaned_data
         return KeyOrder(
             label=wanted["label"],
-            terms=KeyTerms(
+            terms=keys.KeyTerms(
                 models=wanted["models"] or None,
                 endpoints=wanted["endpoints"] or None,
                 read_only=wanted["read_only"],
@@ -257,7 +256,7 @@ def key_detail(request: HttpRequest, viewer: Viewer, apikey_id: uuid.UUID) -> Ht
     context = {
         "row": KeyRow(key, key.state(timezone.now()), None, None, None),
         "key": key,
-        "endpoints": ", ".join(sorted(endpoints_of(terms_of(key)), key=ENDPOINTS.index)),
+        "endpoints": ", ".join(sorted(keys.endpoints_of(keys.terms_of(key)), key=ENDPOINTS.index)),
         "report": key_report(key=key),
         "models": names,
         "model": model,

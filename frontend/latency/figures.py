@@ -16,25 +16,8 @@ from frontend.latency.heat_plot import HeatMap, cell_links
 from frontend.latency.ladder import Rung, ladder
 from frontend.shared import formats
 from frontend.shared.asked import Asked, Choice
-from frontend.shared.formats import PERCENTILES, SHARES
 from frontend.shared.panels import TablePanel
-from frontend.shared.plots.figure import (
-    DASHES,
-    Axis,
-    Figure,
-    Line,
-    Panel,
-    Plot,
-    before_line,
-    columns_of,
-    percentile_lines,
-    pick,
-    plain_layout,
-    plot_config,
-    value_axis,
-    values_of,
-    worst,
-)
+from frontend.shared.plots import figure
 from frontend.shared.plots.stages import overhead_figure, stage_figures
 from frontend.shared.stages import LABELS, OVERHEAD, STAGE_NAMES, UNATTRIBUTED
 from frontend.shared.tiles import merged
@@ -92,8 +75,8 @@ class GroupFigure:
     finding: str
     groups: Sequence[str]
     counts: Sequence[int]
-    lines: Sequence[Line]
-    axis: Axis
+    lines: Sequence[figure.Line]
+    axis: figure.Axis
     what: str
 
     @property
@@ -121,10 +104,10 @@ class GroupFigure:
             "automargin": True,
         }
         values = (value for line in self.lines for value in line.values)
-        upright = value_axis(self.axis, values)
-        layout = plain_layout(self.name, level=level, upright=upright)
+        upright = figure.value_axis(self.axis, values)
+        layout = figure.plain_layout(self.name, level=level, upright=upright)
         layout["showlegend"] = True
-        return {"data": self._traces(), "layout": layout, "config": plot_config()}
+        return {"data": self._traces(), "layout": layout, "config": figure.plot_config()}
 
     def _traces(self) -> list[dict[str, Any]]:
         return [
@@ -168,7 +151,7 @@ class Read:
 @dataclass(frozen=True)
 class Latency:
     rungs: list[Rung]
-    figures: list[Plot]
+    figures: list[figure.Plot]
     groups: TablePanel
     as_of: datetime
 
@@ -177,7 +160,7 @@ class Latency:
         return all(rung.count == 0 for rung in self.rungs)
 
     @property
-    def panels(self) -> list[Panel]:
+    def panels(self) -> list[figure.Panel]:
         return [ladder_panel(self.rungs), self.groups, *self.figures]
 
 
@@ -204,31 +187,33 @@ def make_latency(read: Read, asked: Asked, now: datetime) -> Latency:
     )
 
 
-def _figures(read: Read, asked: Asked) -> list[Plot]:
+def _figures(read: Read, asked: Asked) -> list[figure.Plot]:
     points, times = read.points, asked.within.steps
     steps = {at: point.everyone for at, point in points.items()}
     earlier = {at: point.everyone for at, point in (read.before or {}).items()}
     measure = asked.chosen["measure"]
-    axis = Axis("ms", logarithmic=True)
+    axis = figure.Axis("ms", logarithmic=True)
     heat = HeatMap("heat", f"{MEASURE_WORDS[measure]} distribution", times, asked.within.step_s,
-                   pick(steps, measure), axis,
+                   figure.pick(steps, measure), axis,
                    links=cell_links(measure, asked.segment.model))  # fmt: skip
-    made: list[Plot] = [heat, *stage_figures(points, times, asked.percent)]
+    made: list[figure.Plot] = [heat, *stage_figures(points, times, asked.percent)]
     made.append(_phases_figure(steps, times, asked.percent))
     made.append(_bucket_figure(read.by_bucket))
-    lines = percentile_lines(pick(steps, "inter_token"), times, "--stage-5")
-    finding = worst(lines[-1], "The worst p99 was {}.".format, NOTHING)
-    lines += before_line(pick(earlier, "inter_token"), times, asked.percent)
-    made.append(Figure("inter_token", "Time between tokens", finding, times, lines, axis))
+    lines = figure.percentile_lines(figure.pick(steps, "inter_token"), times, "--stage-5")
+    finding = figure.worst(lines[-1], "The worst p99 was {}.".format, NOTHING)
+    lines += figure.before_line(figure.pick(earlier, "inter_token"), times, asked.percent)
+    made.append(figure.Figure("inter_token", "Time between tokens", finding, times, lines, axis))
     made.append(overhead_figure(steps, earlier, times, asked.percent))
     made.append(_speed_figure(steps, times))
     return made
 
 
-def _phases_figure(steps: Mapping[datetime, Merged], times: list[datetime], percent: int) -> Figure:
+def _phases_figure(
+    steps: Mapping[datetime, Merged], times: list[datetime], percent: int
+) -> figure.Figure:
     colors = ("--stage-6", "--stage-2", "--stage-5", "--muted", "--stage-4", "--stage-7")
     lines = [
-        Line(words, values_of(pick(steps, name), times, percent / 100), color)
+        figure.Line(words, figure.values_of(figure.pick(steps, name), times, percent / 100), color)
         for (name, words), color in zip(PHASE_WORDS.items(), colors, strict=True)
     ]
     tops = {line.name: max((v for v in line.values if v is not None), default=0) for line in lines}
@@ -241,15 +226,17 @@ def _phases_figure(steps: Mapping[datetime, Merged], times: list[datetime], perc
         else NOTHING
     )
     title = f"Waiting, prefill, decode and networks, p{percent}"
-    return Figure("phases", title, finding, times, lines, Axis("ms", logarithmic=True))
+    return figure.Figure(
+        "phases", title, finding, times, lines, figure.Axis("ms", logarithmic=True)
+    )
 
 
 def _bucket_figure(groups: Groups) -> GroupFigure:
     found = [groups.get(str(place), {}).get("ttft") for place in range(len(PROMPT_BUCKET_LABELS))]
-    columns = [[_milliseconds(one, share) for one in found] for share in SHARES]
+    columns = [[_milliseconds(one, share) for one in found] for share in formats.SHARES]
     lines = [
-        Line(f"p{percent}", values, "--stage-5", dash)
-        for percent, values, dash in zip(PERCENTILES, columns, DASHES, strict=True)
+        figure.Line(f"p{percent}", values, "--stage-5", dash)
+        for percent, values, dash in zip(formats.PERCENTILES, columns, figure.DASHES, strict=True)
     ]
     counts = [one.count if one else 0 for one in found]
     known = [place for place, count in enumerate(counts) if count]
@@ -265,16 +252,18 @@ def _bucket_figure(groups: Groups) -> GroupFigure:
             "flat line queues."
         )
     title = "Time to first token by length of the prompt"
-    axis = Axis("ms", logarithmic=True)
+    axis = figure.Axis("ms", logarithmic=True)
     return GroupFigure("buckets", title, finding, PROMPT_BUCKET_LABELS, counts, lines, axis,
                        "Prompt tokens")  # fmt: skip
 
 
-def _speed_figure(steps: Mapping[datetime, Merged], times: list[datetime]) -> Figure:
-    columns = columns_of(pick(steps, "tokens_per_s"), times, tuple(SLOW_SHARES.values()), MILLI)
+def _speed_figure(steps: Mapping[datetime, Merged], times: list[datetime]) -> figure.Figure:
+    columns = figure.columns_of(
+        figure.pick(steps, "tokens_per_s"), times, tuple(SLOW_SHARES.values()), MILLI
+    )
     lines = [
-        Line(words, values, "--stage-5", dash)
-        for words, values, dash in zip(SLOW_SHARES, columns, DASHES, strict=True)
+        figure.Line(words, values, "--stage-5", dash)
+        for words, values, dash in zip(SLOW_SHARES, columns, figure.DASHES, strict=True)
     ]
     least = min((v for v in lines[1].values if v is not None), default=None)
     finding = (
@@ -282,8 +271,8 @@ def _speed_figure(steps: Mapping[datetime, Merged], times: list[datetime]) -> Fi
         if least is None
         else f"One response in twenty was generated at {formats.rate(least)} tokens/s or slower."
     )
-    return Figure(
-        "speed", "Tokens per second of one response", finding, times, lines, Axis("tokens/s")
+    return figure.Figure(
+        "speed", "Tokens per second of one response", finding, times, lines, figure.Axis("tokens/s")
     )
 
 
@@ -293,7 +282,7 @@ def _milliseconds(found: Histogram | None, share: float) -> float | None:
 
 
 def _texts(found: Histogram | None) -> list[str]:
-    values = found.percentiles(SHARES) if found else [None] * len(SHARES)
+    values = found.percentiles(formats.SHARES) if found else [None] * len(formats.SHARES)
     return [formats.milliseconds(value) for value in values]
 
 
@@ -307,7 +296,7 @@ def group_name(dimension: str, value: str) -> str:
 
 def _groups_panel(groups: Groups, dimension: str) -> TablePanel:
     head = [BY_WORDS[dimension], "n"]
-    head += [f"{MEASURE_WORDS[name]} p{p}, ms" for name in BY_MEASURES for p in PERCENTILES]
+    head += [f"{MEASURE_WORDS[name]} p{p}, ms" for name in BY_MEASURES for p in formats.PERCENTILES]
     ordered = sorted(groups.items(), key=lambda pair: -_count(pair[1]))[:GROUPS_MAX]
     body = [
         [

@@ -13,15 +13,7 @@ from django.urls import reverse
 from controlplane.kernel.histogram import BUCKETS_PER_OCTAVE, Histogram
 from controlplane.kernel.measures import STAGE_NAMES
 from frontend.shared import formats
-from frontend.shared.formats import US_PER_MS
-from frontend.shared.plots.figure import (
-    TIME_HEAD,
-    Axis,
-    plain_layout,
-    plot_config,
-    time_axis,
-    value_axis,
-)
+from frontend.shared.plots import figure
 
 # Four rows to an octave: 19 % apart, as fine as a row of a few pixels can show.
 ROWS_PER_OCTAVE = 4
@@ -60,7 +52,7 @@ class HeatMap:
     times: Sequence[datetime]
     step_s: int
     found: Mapping[datetime, Histogram] = field(repr=False)
-    axis: Axis
+    axis: figure.Axis
     unit: float = formats.US_PER_MS
     links: CellLinks | None = None
 
@@ -103,7 +95,7 @@ class HeatMap:
 
     @property
     def head(self) -> list[str]:
-        return [TIME_HEAD, f"from, {self.axis.title}", f"to, {self.axis.title}", "count"]
+        return [figure.TIME_HEAD, f"from, {self.axis.title}", f"to, {self.axis.title}", "count"]
 
     def rows(self) -> list[list[str]]:
         """One line for each cell that has any values, oldest first."""
@@ -146,8 +138,8 @@ class HeatMap:
                 if row in self.bands:
                     cells[row - self.bands.start][column] = count
         edges = [*self.times, *(at + timedelta(seconds=self.step_s) for at in self.times[-1:])]
-        level, upright = time_axis(edges), value_axis(self.axis, heights)
-        layout = plain_layout(self.name, level=level, upright=upright)
+        level, upright = figure.time_axis(edges), figure.value_axis(self.axis, heights)
+        layout = figure.plain_layout(self.name, level=level, upright=upright)
         layout["hovermode"] = "closest"
         trace = {
             "type": "heatmap",
@@ -159,7 +151,7 @@ class HeatMap:
             "colorbar": {"title": {"text": "count", "side": "right"}, "thickness": 10},
             "hovertemplate": "%{x}<br>%{y:.3s} " + self.axis.title + "<br>%{z:,}<extra></extra>",
         }
-        made: dict[str, Any] = {"data": [trace], "layout": layout, "config": plot_config()}
+        made: dict[str, Any] = {"data": [trace], "layout": layout, "config": figure.plot_config()}
         if self.links is not None and not self.empty:
             made["opens"] = {
                 "page": self.links.page,
@@ -220,5 +212,5 @@ def _about(low_us: float, high_us: float) -> str:
 
 
 def _ms(value_us: int) -> str:
-    whole, rest = divmod(value_us, US_PER_MS)
+    whole, rest = divmod(value_us, formats.US_PER_MS)
     return f"{whole}.{rest:03}".rstrip("0").rstrip(".")

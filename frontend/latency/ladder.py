@@ -10,7 +10,6 @@ from controlplane.kernel.histogram import Histogram
 from controlplane.kernel.measures import CLIENT_RTT
 from controlplane.kernel.spans import STAGES
 from frontend.shared import formats
-from frontend.shared.formats import Cell, before_cell, percentile_cells
 from frontend.shared.stages import LABELS, UNATTRIBUTED
 
 HUNDRED = 100.0
@@ -34,8 +33,8 @@ class Rung:
     number: int
     is_stage: bool
     budget_ms: str
-    cells: list[Cell]
-    before: Cell
+    cells: list[formats.Cell]
+    before: formats.Cell
     count: int
     left: float
     width: float
@@ -102,8 +101,8 @@ def _rung(row: tuple[str, str, int, _Place], before: Merged, end: float, budgets
         number=number,
         is_stage=name in budgets or not number,
         budget_ms=f"{budgets[name] / formats.US_PER_MS:g}" if name in budgets else "",
-        cells=percentile_cells(name, place.found, unit=False),
-        before=before_cell(name, before),
+        cells=formats.percentile_cells(name, place.found, unit=False),
+        before=formats.before_cell(name, before),
         count=place.found.count if place.found else 0,
         left=min(share(place.start), HUNDRED - WIDTH_LEAST),
         width=max(share(place.at(MEDIAN)), WIDTH_LEAST) if place.found else 0.0,

@@ -9,28 +9,18 @@ from django.utils import timezone
 from controlplane.core.permissions import Action
 from controlplane.slos.selectors import stage_owners
 from controlplane.telemetry.selectors import SeriesQuery, series_by, series_read
-from frontend.latency.figures import (
-    BY_MEASURES,
-    BY_WORDS,
-    CHOICES,
-    EVERYONE,
-    MEASURE_WORDS,
-    Latency,
-    Read,
-    make_latency,
-    wanted_measures,
-)
+from frontend.latency import figures
 from frontend.shared.access import Viewer, page
 from frontend.shared.asked import Asked, asked_context, asked_from, before_of, drawn_csv, in_time
 
 
-def read_latency(organization: uuid.UUID, asked: Asked) -> Read:
+def read_latency(organization: uuid.UUID, asked: Asked) -> figures.Read:
     """The range, the period before where it is asked for, and the range in groups."""
-    by = series_by(_query(organization, asked, BY_MEASURES), asked.chosen["by"])
+    by = series_by(_query(organization, asked, figures.BY_MEASURES), asked.chosen["by"])
     buckets = _query(organization, asked, ("ttft",))
-    return Read(
-        points=series_read(_query(organization, asked, wanted_measures(asked))),
-        before=before_of(_query(organization, asked, EVERYONE), asked),
+    return figures.Read(
+        points=series_read(_query(organization, asked, figures.wanted_measures(asked))),
+        before=before_of(_query(organization, asked, figures.EVERYONE), asked),
         by=by,
         by_bucket=by
         if asked.chosen["by"] == "prompt_bucket"
@@ -51,24 +41,26 @@ def _query(organization: uuid.UUID, asked: Asked, measures: tuple[str, ...]) -> 
     )
 
 
-def _read(viewer: Viewer, asked: Asked) -> Latency | None:
+def _read(viewer: Viewer, asked: Asked) -> figures.Latency | None:
     return in_time(
-        lambda: make_latency(read_latency(viewer.organization.id, asked), asked, timezone.now())
+        lambda: figures.make_latency(
+            read_latency(viewer.organization.id, asked), asked, timezone.now()
+        )
     )
 
 
 @page(Action.ORGANIZATION_VIEW, "GET", shared=True)
 def latency(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Where the time of all tenants' requests goes; a project's own is on the Overview."""
-    asked = asked_from(request.GET, timezone.now(), CHOICES)
+    asked = asked_from(request.GET, timezone.now(), figures.CHOICES)
     context = {
         **asked_context(viewer, asked, "latency", _read(viewer, asked), of_projects=False),
-        "measures": list(MEASURE_WORDS.items()),
-        "dimensions": list(BY_WORDS.items()),
+        "measures": list(figures.MEASURE_WORDS.items()),
+        "dimensions": list(figures.BY_WORDS.items()),
     }
     return render(request, "latency/page.html", context)
 
 
 @page(Action.ORGANIZATION_VIEW, "GET", shared=True)
 def latency_csv(request: HttpRequest, viewer: Viewer, chart: str) -> HttpResponse:
-    return drawn_csv(_read(viewer, asked_from(request.GET, timezone.now(), CHOICES)), chart)
+    return drawn_csv(_read(viewer, asked_from(request.GET, timezone.now(), figures.CHOICES)), chart)

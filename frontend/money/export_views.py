@@ -110,14 +110,6 @@ class ExportForm(forms.Form):
         )
 
 
-def _months() -> list[str]:
-    day, found = timezone.now().date().replace(day=1), []
-    for _ in range(MONTHS):
-        found.append(f"{day:%Y-%m}")
-        day = (day - timedelta(days=1)).replace(day=1)
-    return found
-
-
 def _rows(viewer: Viewer) -> dict[str, object]:
     found = export_page(**viewer.whose, ask=PageAsk(limit=ROWS))
     rows = [ExportRow(one) for one in found.rows]
@@ -125,7 +117,10 @@ def _rows(viewer: Viewer) -> dict[str, object]:
 
 
 def _index(request: HttpRequest, viewer: Viewer, form: ExportForm) -> HttpResponse:
-    months = _months()
+    day, months = timezone.now().date().replace(day=1), []
+    for _ in range(MONTHS):
+        months.append(f"{day:%Y-%m}")
+        day = (day - timedelta(days=1)).replace(day=1)
     context = {
         "form": form,
         "months": months,

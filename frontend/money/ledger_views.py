@@ -12,8 +12,8 @@ from controlplane.billing.months.periods import Month, Period, PeriodState, mont
 from controlplane.billing.months.tasks import period_close_enqueue
 from controlplane.core.permissions import Action
 from controlplane.kernel.ids import public_id
-from controlplane.telemetry.reading import TooMuchToRead
 from frontend.shared.access import Viewer, page, show
+from frontend.shared.asked import in_time
 from frontend.shared.forms import page_asked, says_wrong
 from frontend.shared.stepup import stepped_up
 
@@ -23,12 +23,8 @@ def ledger(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     actor, organization = viewer.user, viewer.organization.id
     entries = entry_list(actor=actor, organization=organization, ask=page_asked(request, "entry"))
     months = month_list(actor=actor, organization=organization)
-    try:
-        accounts = account_list(actor=actor, organization=organization)
-    except TooMuchToRead:
-        accounts = None
     context = {
-        "accounts": accounts,
+        "accounts": in_time(lambda: account_list(actor=actor, organization=organization)),
         "sealed": sealed_through(),
         "entries": entries.rows,
         "next": public_id("entry", entries.rows[-1].id) if entries.has_more else None,

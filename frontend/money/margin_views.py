@@ -12,9 +12,9 @@ from controlplane.billing.months.periods import Period, period_of
 from controlplane.catalog.selectors import model_list, price_in_force
 from controlplane.core.permissions import Action
 from controlplane.kernel.price import Price
-from controlplane.telemetry.reading import TooMuchToRead
 from frontend.money.months import month_from
 from frontend.shared.access import Viewer, page, show
+from frontend.shared.asked import in_time
 from frontend.shared.panels import columns_csv
 
 NANO_PER_MILLION_PICO = 1_000
@@ -75,10 +75,7 @@ def margin_csv(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 
 def _read(viewer: Viewer, period: Period, now: datetime) -> Margin | None:
     start, end = month_bounds(period, now)
-    try:
-        return margin_read(actor=viewer.user, start=start, end=end)
-    except TooMuchToRead:
-        return None
+    return in_time(lambda: margin_read(actor=viewer.user, start=start, end=end))
 
 
 def _sold_for(price: Price | None) -> list[tuple[str, int]]:

@@ -24,6 +24,7 @@ from frontend.money import spend_figures
 from frontend.money.budget_views import limited_names
 from frontend.money.months import month_from
 from frontend.shared.access import Viewer, page, show
+from frontend.shared.asked import in_time
 from frontend.shared.panels import columns_csv
 
 DAY = timedelta(days=1)
@@ -222,10 +223,8 @@ def _budgets(viewer: Viewer, now: datetime) -> list[spend_figures.BudgetUse]:
 
 
 def _health(viewer: Viewer, now: datetime) -> LedgerHealth | None:
-    try:
-        return ledger_health(actor=viewer.user, organization=viewer.organization.id, now=now)
-    except TooMuchToRead:
-        return None
+    organization = viewer.organization.id
+    return in_time(lambda: ledger_health(actor=viewer.user, organization=organization, now=now))
 
 
 def _cells(

@@ -14,7 +14,6 @@ from controlplane.telemetry.selectors import Point
 from frontend.shared import formats
 from frontend.shared.asked import Asked
 from frontend.shared.filters import TimeRange
-from frontend.shared.formats import Cell, before_cell, count_cell, percentile_cells
 from frontend.shared.panels import TablePanel
 from frontend.shared.plots.figure import (
     BEFORE,
@@ -74,10 +73,10 @@ class StageRow:
     label: str
     budget_ms: str
     owner: Owner
-    cells: list[Cell]
-    before: Cell
-    count: Cell
-    verdict: Cell
+    cells: list[formats.Cell]
+    before: formats.Cell
+    count: formats.Cell
+    verdict: formats.Cell
     bar_key: str
     bar_width: float
     over: bool
@@ -109,12 +108,12 @@ class Overview:
         return {
             "cells": {cell.key: cell.as_json() for cell in self._cells()},
             "bars": {row.bar_key: [row.bar_width, row.over] for row in self.stages},
-            "figures": {figure.name: figure.as_json() for figure in self.figures},
+            "figures": {one.name: one.as_json() for one in self.figures},
             "as_of": self.as_of.strftime("%H:%M:%S"),
             "empty": self.empty,
         }
 
-    def _cells(self) -> Iterable[Cell]:
+    def _cells(self) -> Iterable[formats.Cell]:
         for tile in self.tiles:
             yield from tile.shown
         for row in self.stages:
@@ -210,10 +209,10 @@ def _row(number: int, name: str, owner: Owner, everyone: Merged, before: Merged)
         label=LABELS.get(name, "Unattributed"),
         budget_ms=f"{budget_us / formats.US_PER_MS:g}" if budget_us else formats.MISSING,
         owner=owner,
-        cells=percentile_cells(name, found, unit=False),
-        before=before_cell(name, before),
-        count=count_cell(f"{name}.n", found.count if found else 0),
-        verdict=Cell(f"{name}.verdict", words, tone=tone),
+        cells=formats.percentile_cells(name, found, unit=False),
+        before=formats.before_cell(name, before),
+        count=formats.count_cell(f"{name}.n", found.count if found else 0),
+        verdict=formats.Cell(f"{name}.verdict", words, tone=tone),
         bar_key=f"{name}.bar",
         bar_width=round(min(share, HUNDRED), 2),
         over=over,
@@ -289,11 +288,11 @@ def _throughput_figure(points: Points, within: TimeRange) -> Figure:
 
 
 def _rates(
-    points: Points, times: Sequence[datetime], figure: str, lasted_s: Sequence[float]
+    points: Points, times: Sequence[datetime], named: str, lasted_s: Sequence[float]
 ) -> list[float | None]:
     """A gap where no gateway recorded anything at all."""
     return [
-        getattr(points[at].usage, figure) / seconds if at in points else None
+        getattr(points[at].usage, named) / seconds if at in points else None
         for at, seconds in zip(times, lasted_s, strict=True)
     ]
 

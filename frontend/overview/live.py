@@ -76,7 +76,10 @@ class LiveConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         elif not self._has_place(watched.user):
             await self.close(code=TOO_MANY)
         else:
-            self._take_place(watched)
+            LiveConsumer.places[watched.user] += 1
+            self.task = asyncio.create_task(self._watch(watched), name="live overview")
+            # Called even where the task is cancelled before its first step.
+            self.task.add_done_callback(partial(_give_place_back, watched.user))
 
     async def disconnect(self, code: int) -> None:
         if self.task is not None:
@@ -93,12 +96,6 @@ class LiveConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
     def _has_place(self, user: uuid.UUID) -> bool:
         places = LiveConsumer.places
         return places[user] < WATCHERS_PER_USER_MAX and places.total() < WATCHERS_MAX
-
-    def _take_place(self, watched: Watched) -> None:
-        LiveConsumer.places[watched.user] += 1
-        self.task = asyncio.create_task(self._watch(watched), name="live overview")
-        # Called even where the task is cancelled before its first step.
-        self.task.add_done_callback(partial(_give_place_back, watched.user))
 
     async def _watch(self, watched: Watched) -> None:
         try:

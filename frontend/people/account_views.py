@@ -22,17 +22,9 @@ from controlplane.tenants.sign_in.accounts import password_change
 from controlplane.tenants.sign_in.sessions import session_end, session_list, sessions_end
 from frontend.people import signing
 from frontend.people.sign_in_views import PasswordForm, password_field
-from frontend.people.signing import LISTED, password_shown, pending_user, safe_path
+from frontend.shared import stepup
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.forms import made_by, says_wrong
-from frontend.shared.stepup import (
-    confirm_note,
-    form_take,
-    secret_page,
-    stepped_up,
-    stepped_up_or_first,
-    unseen,
-)
 
 HERE = "account"
 APP_SECRET = "app_secret"
@@ -63,7 +55,7 @@ def _account(
         "has_app": any(factor.kind == FactorKind.TOTP for factor in held),
         "codes_left": factors.recovery_codes_left(user=viewer.user),
         "sessions": [
-            (row, row.id.hex == request.session.get(LISTED))
+            (row, row.id.hex == request.session.get(signing.LISTED))
             for row in session_list(user=viewer.user)
         ],
         "label_chars_max": LABEL_CHARS_MAX,
@@ -76,14 +68,14 @@ def _account(
 account = never_cache(page(None, "GET")(_account))
 
 
-@unseen
+@stepup.unseen
 @page(None, "POST")
 def password(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     form = ChangeForm(request.POST)
 
     def change() -> bool:
         before, after = form.cleaned_data["before"], form.cleaned_data["password"]
-        if not password_shown(request, viewer.user, before):
+        if not signing.password_shown(request, viewer.user, before):
             raise ValidationError({"before": "The password is incorrect."})
         kept = request.session.session_key or ""
         password_change(user=viewer.user, before=before, password=after, session_key=kept)
@@ -92,7 +84,7 @@ def password(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     if not made_by(form, change):
         return _account(request, viewer, form)
     update_session_auth_hash(request, viewer.user)
-    confirm_note(request)
+    stepup.confirm_note(request)
     messages.success(request, "Your password is changed. All other sessions have ended.")
     return redirect(HERE)
 
@@ -114,9 +106,9 @@ def sessions_close(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return redirect(HERE)
 
 
-@unseen
+@stepup.unseen
 @page(None, "GET", "POST")
-@stepped_up_or_first
+@stepup.stepped_up_or_first
 def app_setup(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Show an authenticator app's secret as a picture; add the app by a code of it."""
     # Kept while the form is open, so that a mistyped code does not make the app scan again.
@@ -147,15 +139,15 @@ def app_setup(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 
 
 @page(None, "POST")
-@stepped_up_or_first
+@stepup.stepped_up_or_first
 def passkey_new(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """What the browser needs to make a passkey."""
     return JsonResponse(signing.passkey_offer(request, viewer.user))
 
 
-@unseen
+@stepup.unseen
 @page(None, "POST")
-@stepped_up_or_first
+@stepup.stepped_up_or_first
 @says_wrong(HERE)
 def passkey_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     given = request.POST
@@ -171,7 +163,7 @@ def _added(request: HttpRequest, viewer: Viewer, codes: list[str]) -> HttpRespon
 
 
 @page(None, "POST")
-@stepped_up
+@stepup.stepped_up
 def factor_delete(request: HttpRequest, viewer: Viewer, factor_id: uuid.UUID) -> HttpResponse:
     if not factors.factor_remove(user=viewer.user, factor_id=factor_id):
         raise Http404
@@ -179,7 +171,7 @@ def factor_delete(request: HttpRequest, viewer: Viewer, factor_id: uuid.UUID) ->
     return redirect(HERE)
 
 
-@secret_page(None, "POST")
+@stepup.secret_page(None, "POST")
 def codes_new(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     if not factors.factor_list(user=viewer.user):
         raise Http404
@@ -189,14 +181,14 @@ def codes_new(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @require_POST
 def passkey_ask(request: HttpRequest) -> HttpResponse:
     """What the browser needs to ask for a passkey: of who signs in, or of who confirms."""
-    pending = pending_user(request)
+    pending = signing.pending_user(request)
     user = request.user if isinstance(request.user, User) else pending and pending[0]
     if not user:
         raise Http404
     return JsonResponse(signing.passkey_question(request, user))
 
 
-@unseen
+@stepup.unseen
 @page(None, "GET", "POST")
 def confirm(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Confirm it's you: by a second factor where there is one, else by the password."""
@@ -207,11 +199,11 @@ def confirm(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         failed = not (
             signing.factor_shown(request, viewer.user)
             if kinds
-            else password_shown(request, viewer.user, request.POST.get("password", ""))
+            else signing.password_shown(request, viewer.user, request.POST.get("password", ""))
         )
         if not failed:
-            confirm_note(request)
-            return redirect(safe_path(request, next_path))
+            stepup.confirm_note(request)
+            return redirect(signing.safe_path(request, next_path))
     context = {
         "viewer": viewer,
         "kinds": kinds,
@@ -224,10 +216,10 @@ def confirm(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return render(request, "people/confirm.html", context, status=422 if failed else 200)
 
 
-@secret_page(None, "GET")
+@stepup.secret_page(None, "GET")
 def confirmed(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Send again, once and by the browser, the form that had to wait for the confirmation."""
-    form = form_take(request, request.GET.get("form", ""))
+    form = stepup.form_take(request, request.GET.get("form", ""))
     if form is None:
         messages.warning(request, GONE)
         return redirect("overview")

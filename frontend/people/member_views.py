@@ -18,7 +18,6 @@ from controlplane.tenants.access import role_of
 from controlplane.tenants.models import Invitation, User
 from controlplane.tenants.people import services
 from controlplane.tenants.people.selectors import member_get, member_list
-from controlplane.tenants.people.services import membership_end, membership_set
 from controlplane.tenants.sign_in.accounts import user_find
 from controlplane.tenants.sign_in.factors import second_factor_require
 from controlplane.tenants.sign_in.recovery import member_link_create
@@ -126,7 +125,7 @@ def member_role(request: HttpRequest, viewer: Viewer, user_id: uuid.UUID) -> Htt
     given = request.POST.get("role", "")
     if given not in set(Role):
         raise ValidationError({"role": "Choose one of the list."})
-    membership_set(
+    services.membership_set(
         actor=viewer.user, organization=viewer.organization, user=found.user, role=Role(given)
     )
     messages.success(request, f"{found.user.email} now has the role {given}.")
@@ -157,7 +156,7 @@ def member_link(request: HttpRequest, viewer: Viewer, user_id: uuid.UUID) -> Htt
 def member_remove(request: HttpRequest, viewer: Viewer, user_id: uuid.UUID) -> HttpResponse:
     """Remove a member, and tell which keys of theirs go on."""
     found = member_get(**viewer.whose, user_id=user_id)
-    left = membership_end(actor=viewer.user, membership=found)
+    left = services.membership_end(actor=viewer.user, membership=found)
     messages.success(request, f"{found.user.email} no longer has access.")
     # Whoever removes themselves may not see this page again.
     return _index(request, viewer, left=left) if found.user != viewer.user else redirect("overview")

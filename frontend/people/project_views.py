@@ -8,14 +8,7 @@ from django.shortcuts import redirect
 
 from controlplane.contents.services import Keeping, contents_configure
 from controlplane.core.permissions import Action, Role
-from controlplane.tenants import services
-from controlplane.tenants.models import (
-    KEEPS_DAYS_MAX,
-    NAME_CHARS_MAX,
-    WEIGHT_MAX,
-    WEIGHT_MIN,
-    SafetyMode,
-)
+from controlplane.tenants import models, services
 from controlplane.tenants.people.selectors import project_of, projects_of
 from controlplane.tenants.selectors import PROJECTS_SHOWN_MAX, project_share, project_shares
 from frontend.shared.access import Viewer, page, show
@@ -24,9 +17,9 @@ from frontend.shared.stepup import stepped_up
 
 HERE = "projects"
 SAFETY_WORDS = (
-    (SafetyMode.OFF, "Off: no check"),
-    (SafetyMode.FLAG, "Flag: findings are recorded"),
-    (SafetyMode.BLOCK, "Block: findings are withheld from the client"),
+    (models.SafetyMode.OFF, "Off: no check"),
+    (models.SafetyMode.FLAG, "Flag: findings are recorded"),
+    (models.SafetyMode.BLOCK, "Block: findings are withheld from the client"),
 )
 DIGITS_MAX = 3
 
@@ -36,12 +29,12 @@ def project_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     context = {
         "projects": projects_of(**viewer.whose),
         "safety": SAFETY_WORDS,
-        "name_chars_max": NAME_CHARS_MAX,
+        "name_chars_max": models.NAME_CHARS_MAX,
         "creates": viewer.may(Action.PROJECT_CREATE),
         "updates": viewer.may(Action.PROJECT_UPDATE),
         "keeps": viewer.may(Action.CONTENT_MANAGE),
         "roles": [role.value for role in Role],
-        "days_max": KEEPS_DAYS_MAX,
+        "days_max": models.KEEPS_DAYS_MAX,
     }
     return show(request, viewer, HERE, "people/projects.html", context)
 
@@ -80,9 +73,7 @@ def project_save(request: HttpRequest, viewer: Viewer, project_id: uuid.UUID) ->
 @stepped_up
 @says_wrong(HERE)
 def project_keep(request: HttpRequest, viewer: Viewer, project_id: uuid.UUID) -> HttpResponse:
-    found = project_of(
-        actor=viewer.user, organization_id=viewer.organization.id, project_id=project_id
-    )
+    found = project_of(**viewer.whose, project_id=project_id)
     days = _whole(request.POST.get("keeps_days", ""))
     keeping = Keeping(days, request.POST.getlist("content_readers"))
     contents_configure(actor=viewer.user, project=found, keeping=keeping)
@@ -102,8 +93,8 @@ def share_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     context = {
         "projects": found,
         "cut_off": len(found) == PROJECTS_SHOWN_MAX,
-        "weight_min": WEIGHT_MIN,
-        "weight_max": WEIGHT_MAX,
+        "weight_min": models.WEIGHT_MIN,
+        "weight_max": models.WEIGHT_MAX,
     }
     return show(request, viewer, "shares", "people/shares.html", context)
 

@@ -23,13 +23,7 @@ from controlplane.tenants.models import User
 from controlplane.tenants.sign_in import accounts
 from controlplane.tenants.sign_in.recovery import password_link_ask
 from controlplane.tenants.sign_in.sessions import session_signed_out
-from frontend.people.signing import (
-    factor_kinds,
-    factor_shown,
-    first_shown,
-    pending_user,
-    session_begin,
-)
+from frontend.people import signing
 from frontend.shared.access import choose_organization, notice
 from frontend.shared.stepup import unseen
 
@@ -52,7 +46,7 @@ class SignIn(LoginView):
         user = form.get_user()
         if not isinstance(user, User):
             raise PermissionDenied
-        return first_shown(self.request, user, self.get_redirect_url())
+        return signing.first_shown(self.request, user, self.get_redirect_url())
 
 
 class SignOut(LogoutView):
@@ -91,15 +85,15 @@ class PasswordForm(forms.Form):
 @unseen
 @require_http_methods(["GET", "POST"])
 def second_factor(request: HttpRequest) -> HttpResponse:
-    pending = pending_user(request)
+    pending = signing.pending_user(request)
     if pending is None:
         messages.info(request, "The sign-in timed out. Start over.")
         return redirect("sign_in")
     user, next_path = pending
-    failed = request.method == "POST" and not factor_shown(request, user)
+    failed = request.method == "POST" and not signing.factor_shown(request, user)
     if request.method == "POST" and not failed:
-        return session_begin(request, user, next_path)
-    context = {"kinds": factor_kinds(user), "failed": failed}
+        return signing.session_begin(request, user, next_path)
+    context = {"kinds": signing.factor_kinds(user), "failed": failed}
     return render(request, "people/second_factor.html", context, status=422 if failed else 200)
 
 
@@ -119,7 +113,7 @@ def setup(request: HttpRequest, token: str) -> HttpResponse:
             form.add_error(None, error)
         else:
             messages.success(request, "Your password is set. The link no longer works.")
-            return first_shown(request, user)
+            return signing.first_shown(request, user)
     # The address is the secret; the site-wide Referrer-Policy keeps it from all other sites.
     return render(request, "people/setup.html", {"form": form, "account": account})
 

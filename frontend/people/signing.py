@@ -28,13 +28,7 @@ from controlplane.core.api.stepup import begin_note
 from controlplane.core.audit.origin import client_address
 from controlplane.kernel.clock import wall_s
 from controlplane.tenants.models import FactorKind, User
-from controlplane.tenants.sign_in.factors import (
-    code_use,
-    factor_list,
-    has_factors,
-    passkey_add,
-    passkey_used,
-)
+from controlplane.tenants.sign_in import factors
 from controlplane.tenants.sign_in.sessions import session_open, session_seen
 from frontend.shared.stepup import confirm_note
 
@@ -61,7 +55,7 @@ UNKNOWN = "Unknown device"
 
 
 def factor_kinds(user: User) -> set[str]:
-    return {str(factor.kind) for factor in factor_list(user=user)}
+    return {str(factor.kind) for factor in factors.factor_list(user=user)}
 
 
 def factor_shown(request: HttpRequest, user: User) -> bool:
@@ -108,7 +102,7 @@ def passkey_register(request: HttpRequest, user: User, *, label: str, answer: st
         raise ValidationError({"passkey": UNPROVEN}) from error
     if made is None:
         raise ValidationError({"passkey": UNPROVEN})
-    return passkey_add(
+    return factors.passkey_add(
         user=user, label=label, credential_id=made.credential_id, material=bytes(made)
     )
 
@@ -121,7 +115,7 @@ def _passkey_right(request: HttpRequest, user: User, answer: str) -> bool:
     except (ValueError, TypeError, KeyError):
         return False
     counter = given.response.authenticator_data.counter
-    return passkey_used(user=user, credential_id=used.credential_id, counter=counter)
+    return factors.passkey_used(user=user, credential_id=used.credential_id, counter=counter)
 
 
 def _read(answer: str) -> Any:
@@ -136,7 +130,7 @@ def _read(answer: str) -> Any:
 def _credentials(user: User) -> list[webauthn.AttestedCredentialData]:
     return [
         webauthn.AttestedCredentialData(bytes(factor.material))
-        for factor in factor_list(user=user)
+        for factor in factors.factor_list(user=user)
         if factor.kind == FactorKind.PASSKEY
     ]
 
@@ -170,7 +164,7 @@ def first_shown(
 
     `at_s` is when the first factor was shown, in Unix seconds: now unless said.
     """
-    if not has_factors(user=user):
+    if not factors.has_factors(user=user):
         return session_begin(request, user, next_path, at_s=at_s)
     # The key changes, so that nobody who planted a session learns what becomes of it.
     request.session.flush()
@@ -199,7 +193,7 @@ def pending_user(request: HttpRequest) -> tuple[User, str] | None:
 
 
 def code_shown(request: HttpRequest, user: User, code: str) -> bool:
-    return proof_shown(request, user, lambda: code_use(user=user, code=code))
+    return proof_shown(request, user, lambda: factors.code_use(user=user, code=code))
 
 
 def proof_shown(request: HttpRequest, user: User, right: Callable[[], bool]) -> bool:

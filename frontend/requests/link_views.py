@@ -19,6 +19,7 @@ from controlplane.telemetry.selectors import SeriesQuery, exemplar
 from controlplane.telemetry.selectors_requests import LIST_ROWS_MAX, request_list, request_receipts
 from frontend.requests.views import key_label, key_labels
 from frontend.shared.access import Viewer, page
+from frontend.shared.asked import in_time
 from frontend.shared.filters import filters_from, range_from, request_filter
 from frontend.shared.panels import columns_csv
 
@@ -114,11 +115,7 @@ def request_exemplar(request: HttpRequest, viewer: Viewer) -> HttpResponseBase:
         project=filters.project_id,
     )
     kept = filters.query(within)
-    try:
-        found = exemplar(query, measure, value)
-    except TooMuchToRead:
-        found = None
-    if found is not None:
+    if (found := in_time(lambda: exemplar(query, measure, value))) is not None:
         return redirect(f"{reverse('request', args=[found])}?{kept}")
     messages.info(request, "No recorded request of yours took this long; showing the closest.")
     return redirect(f"{reverse('requests')}?{kept}&sort={'first' if measure == 'ttft' else 'slow'}")

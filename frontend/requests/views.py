@@ -22,7 +22,6 @@ from controlplane.kernel.spans import unpack_spans
 from controlplane.kernel.statuses import CLIENT_LEFT
 from controlplane.telemetry import selectors_requests
 from controlplane.telemetry.models import RequestRecord
-from controlplane.telemetry.reading import TooMuchToRead
 from controlplane.telemetry.selectors_requests import request_groups
 from controlplane.tenants.models import Project
 from controlplane.tenants.selectors import apikey_list, organization_ids, project_list
@@ -32,6 +31,7 @@ from frontend.requests.shares import Share, VolumeBars, make_shares, volume_bars
 from frontend.requests.waterfall import make_waterfall
 from frontend.requests.why import Evidence, read_miss, reasons
 from frontend.shared.access import Viewer, page, show
+from frontend.shared.asked import in_time
 from frontend.shared.filters import (
     RANKED,
     RELATIVE,
@@ -126,12 +126,9 @@ def _read(
     wanted: selectors_requests.RequestFilter, place: dict[str, uuid.UUID], sort: str
 ) -> selectors_requests.RequestPage | None:
     """A page of the list; None where the range holds too much to read in time."""
-    try:
-        if sort:
-            return selectors_requests.request_top(wanted, RANKED[sort])
-        return selectors_requests.request_page(wanted, **place)
-    except TooMuchToRead:
-        return None
+    if sort:
+        return in_time(lambda: selectors_requests.request_top(wanted, RANKED[sort]))
+    return in_time(lambda: selectors_requests.request_page(wanted, **place))
 
 
 def limit_receipts(
@@ -146,11 +143,8 @@ def limit_receipts(
 def _rows(
     viewer: Viewer, labels: dict[uuid.UUID, str], found: selectors_requests.RequestPage
 ) -> list[RequestRow]:
-    try:
-        receipts = limit_receipts(viewer.organization.id, found.rows)
-    except TooMuchToRead:
-        # The list does without the limits' words.
-        receipts = {}
+    # The list does without the limits' words where they are too much to read.
+    receipts = in_time(lambda: limit_receipts(viewer.organization.id, found.rows)) or {}
     return [
         RequestRow(
             row,
@@ -162,19 +156,15 @@ def _rows(
 
 
 def _volume(wanted: selectors_requests.RequestFilter, within: TimeRange) -> VolumeBars | None:
-    try:
-        return volume_bars(selectors_requests.request_volume(wanted, within.step_s), within)
-    except TooMuchToRead:
-        return None
+    read = selectors_requests.request_volume
+    return in_time(lambda: volume_bars(read(wanted, within.step_s), within))
 
 
 def _shares(
     wanted: selectors_requests.RequestFilter, filters: Filters, within: TimeRange, *, nodes: bool
 ) -> list[Share]:
-    try:
-        return make_shares(request_groups(wanted, nodes=nodes), filters, within)
-    except TooMuchToRead:
-        return []
+    shares = in_time(lambda: make_shares(request_groups(wanted, nodes=nodes), filters, within))
+    return shares or []
 
 
 @page(Action.REQUEST_VIEW, "GET")

@@ -23,7 +23,6 @@ from controlplane.routing.selectors import (
 from controlplane.telemetry.reading import TooMuchToRead
 from controlplane.tenants.selectors import organization_names, project_names
 from frontend.routing import rows
-from frontend.routing.rows import RuleRow, rule_rows, tenant_ids
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.formats import percent
 from frontend.shared.versions import SHARE_MAX, WRONG, listed, text_of
@@ -135,15 +134,15 @@ def version_page(
     return answer
 
 
-def words(viewer: Viewer, rules: tuple[RouteRule, ...]) -> list[RuleRow]:
-    named, projects = tenant_ids(rules)
+def words(viewer: Viewer, rules: tuple[RouteRule, ...]) -> list[rows.RuleRow]:
+    named, projects = rows.tenant_ids(rules)
     if not named and not projects:
-        return rule_rows(rules, {})
+        return rows.rule_rows(rules, {})
     known = {
         **organization_names(actor=viewer.user, ids=selectors.hex_ids(named)),
         **project_names(actor=viewer.user, ids=selectors.hex_ids(projects)),
     }
-    return rule_rows(rules, {one.hex: name for one, name in known.items()})
+    return rows.rule_rows(rules, {one.hex: name for one, name in known.items()})
 
 
 def _report(viewer: Viewer) -> tuple[CanaryReport | None, bool]:

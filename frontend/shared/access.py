@@ -39,6 +39,11 @@ class NoOrganization(Exception):
     silent_variable_failure = True
 
 
+def _right(action: Action) -> property:
+    """Of a viewer: whether they may do it."""
+    return property(lambda viewer: viewer.may(action))
+
+
 @dataclass(frozen=True)
 class Viewer:
     """A signed-in user, in one organization if they are in any; staff need be in none."""
@@ -86,27 +91,12 @@ class Viewer:
         rows = project_list(user=self.user)
         return [one for one in rows if one.organization_id == self.organization.id]
 
-    @property
-    def sees_money(self) -> bool:
-        """Whether ledger lines are shown; a developer sees a request's cost, not the books."""
-        return self.may(Action.LEDGER_VIEW)
-
-    @property
-    def sees_fleet(self) -> bool:
-        """Whether nodes are told to them; tenants see pools alone."""
-        return self.may(Action.FLEET_VIEW)
-
-    @property
-    def makes_keys(self) -> bool:
-        return self.may(Action.KEY_CREATE)
-
-    @property
-    def revokes_keys(self) -> bool:
-        return self.may(Action.KEY_REVOKE)
-
-    @property
-    def plays(self) -> bool:
-        return self.may(Action.PLAYGROUND_USE)
+    # Whether ledger lines are shown; a developer sees a request's cost, not the books.
+    sees_money = _right(Action.LEDGER_VIEW)
+    # Whether nodes are told to them; tenants see pools alone.
+    sees_fleet = _right(Action.FLEET_VIEW)
+    makes_keys, revokes_keys = _right(Action.KEY_CREATE), _right(Action.KEY_REVOKE)
+    plays = _right(Action.PLAYGROUND_USE)
 
 
 P = ParamSpec("P")

@@ -15,30 +15,19 @@ from controlplane.slos.checks import chosen_rules
 from controlplane.slos.models import EVERYONE
 from controlplane.slos.openslo.documents import openslo_export, openslo_import
 from controlplane.slos.runbooks import runbook_path
-from controlplane.slos.selectors import BurnDown
-from controlplane.slos.services import changing
 from controlplane.slos.standings import SHOWN_MIN
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.forms import says_wrong
 from frontend.shared.panels import TablePanel, panel_csv
 from frontend.shared.stepup import stepped_up
-from frontend.slos.objectives import (
-    PPM_PER_PERCENT,
-    draft_from,
-    form_choices,
-    lasted,
-    month_row,
-    objective_row,
-    threshold_text,
-    window_words,
-)
+from frontend.slos import objectives
 from frontend.slos.plots import burn_down_figure
 
 INSTALLATION = "installation"
 CHANNEL_KINDS = (("webhook", "webhook, signed"), ("slack", "Slack-compatible"), ("email", "e-mail"))
 HEAD = [
     *("Objective", "Of", "Promise", "Target", "Attained", "Good", "Counted", "Budget left, %"),
-    *(f"Burn rate {window_words(minutes)}" for minutes in SHOWN_MIN),
+    *(f"Burn rate {objectives.window_words(minutes)}" for minutes in SHOWN_MIN),
     *("Budget lasts, s", "State", "Owner"),
 ]
 
@@ -51,7 +40,7 @@ def slo_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
             _name(viewer, organization),
             organization == EVERYONE,
             [
-                objective_row(one)
+                objectives.objective_row(one)
                 for one in selectors.objective_standings(
                     actor=viewer.user, organization=organization
                 )
@@ -63,14 +52,14 @@ def slo_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     context = {
         "groups": groups,
         "any": any(rows for _, _, rows in groups),
-        "windows": [window_words(minutes) for minutes in SHOWN_MIN],
+        "windows": [objectives.window_words(minutes) for minutes in SHOWN_MIN],
         "alerts": _alerts(viewer),
         "channels": _channels(viewer),
         "channel_kinds": CHANNEL_KINDS,
         "changes": changes,
         "may_act": viewer.may(Action.SLO_INSTALLATION),
         "now": timezone.now(),
-        **form_choices(viewer, installation=False),
+        **objectives.form_choices(viewer, installation=False),
     }
     return show(request, viewer, "slos", "slos/list.html", context)
 
@@ -80,7 +69,7 @@ def slo_csv(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     body = []
     for organization in _seen(viewer):
         for one in selectors.objective_standings(actor=viewer.user, organization=organization):
-            row, left = objective_row(one), one.left
+            row, left = objectives.objective_row(one), one.left
             exact = one.exhausted_in_s
             body.append(
                 [
@@ -111,7 +100,7 @@ def slo_detail(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) ->
     objective, now = found.standing.objective, timezone.now()
     figure = burn_down_figure(found, now)
     context = {
-        "row": objective_row(found.standing),
+        "row": objectives.objective_row(found.standing),
         "objective": objective,
         "of": _name(viewer, organization),
         "everyone": organization == EVERYONE,
@@ -119,22 +108,22 @@ def slo_detail(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) ->
         "figures": {figure.name: figure.as_json()},
         "csv": "slo_burn_csv",
         "marks": found.marks,
-        "months": [month_row(one, objective.target_ppm) for one in found.months],
-        "alerts": [(one, lasted(one)) for one in found.alerts],
+        "months": [objectives.month_row(one, objective.target_ppm) for one in found.months],
+        "alerts": [(one, objectives.lasted(one)) for one in found.alerts],
         "factors": [
-            (rule, f"{rule.factor(objective.period_days):.4g}", window_words(rule.long_min),
-             window_words(rule.short_min))
+            (rule, f"{rule.factor(objective.period_days):.4g}",
+             objectives.window_words(rule.long_min), objectives.window_words(rule.short_min))
             for rule in chosen_rules(objective)
         ],
         "runbook": runbook_path(objective.runbook),
         "may_change": _changes(viewer, organization == EVERYONE),
-        "threshold": threshold_text(objective),
-        "target": f"{objective.target_ppm / PPM_PER_PERCENT:g}",
+        "threshold": objectives.threshold_text(objective),
+        "target": f"{objective.target_ppm / objectives.PPM_PER_PERCENT:g}",
         "bucket": str(objective.prompt_bucket),
         "shed": "" if objective.shed_priority is None else str(objective.shed_priority),
         "may_act": organization == EVERYONE,
         "now": now,
-        **form_choices(viewer, installation=organization == EVERYONE),
+        **objectives.form_choices(viewer, installation=organization == EVERYONE),
         "absent_after_min": objective.absent_after_min,
     }  # fmt: skip
     return show(request, viewer, "slos", "slos/detail.html", context)
@@ -155,7 +144,7 @@ def slo_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     made = services.objective_create(
         actor=viewer.user,
         organization=organization,
-        draft=draft_from(request.POST.dict(), request.POST.getlist("rules") or None),
+        draft=objectives.draft_from(request.POST.dict(), request.POST.getlist("rules") or None),
     )
     messages.success(request, "Gateways count for it within two seconds.")
     return redirect("slo", made.id)
@@ -171,7 +160,7 @@ def slo_change(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) ->
         services.objective_end(actor=viewer.user, objective=objective)
         messages.success(request, f"{objective.name} has ended.")
         return redirect("slos")
-    draft = draft_from(
+    draft = objectives.draft_from(
         {**request.POST.dict(), "indicator": objective.indicator},
         request.POST.getlist("rules") or None,
     )
@@ -247,7 +236,7 @@ def _changes(viewer: Viewer, everyone: bool) -> bool:
 
 def _may_change(viewer: Viewer, organization: uuid.UUID) -> None:
     """Say no before a form is read; raises PermissionDenied."""
-    with changing(viewer.user, organization):
+    with services.changing(viewer.user, organization):
         return
 
 
@@ -255,7 +244,7 @@ def _asked(request: HttpRequest, viewer: Viewer) -> uuid.UUID:
     return EVERYONE if request.POST.get("of") == INSTALLATION else viewer.organization.id
 
 
-def _find(viewer: Viewer, objective_id: uuid.UUID) -> tuple[uuid.UUID, BurnDown]:
+def _find(viewer: Viewer, objective_id: uuid.UUID) -> tuple[uuid.UUID, selectors.BurnDown]:
     for organization in _seen(viewer):
         try:
             return organization, selectors.burn_down(
@@ -273,7 +262,7 @@ def _alerts(viewer: Viewer) -> list[tuple[object, str]]:
         for alert in selectors.alert_list(actor=viewer.user, organization=organization)
     ]
     found.sort(key=lambda alert: alert.created_at, reverse=True)
-    return [(alert, lasted(alert)) for alert in found]
+    return [(alert, objectives.lasted(alert)) for alert in found]
 
 
 def _channels(viewer: Viewer) -> list[tuple[object, str, bool]]:

@@ -76,8 +76,21 @@ class CompactEngine:
         check_vocabulary(model_path, self._shape.vocab_size)
         self._placement = choose_placement(self._shape, self._options)
         self._grammars = _grammars_of(model_path, self._shape)
-        self.facts = _facts_of(
-            model_path, self._options, self._shape, self._placement, grammars=bool(self._grammars)
+        self.facts = EngineFacts(
+            engine="compact",
+            device=self._placement.device,
+            dtype=self._placement.dtype,
+            model=self._options.name or model_path.resolve().name,
+            context_window=self._shape.context_window,
+            vocab_size=self._shape.vocab_size,
+            block_size=self._options.block_size,
+            kv_blocks=self._placement.kv_blocks,
+            credits=self._options.running_max,
+            capabilities=(
+                *CAPABILITIES,
+                *((Capability.GRAMMAR,) if bool(self._grammars) else ()),
+                *((Capability.SPECULATION,) if self._options.speculate != "off" else ()),
+            ),
         )
         self._inbox: SimpleQueue[Message] = SimpleQueue()
         self._unfinished: dict[bytes, int] = {}
@@ -283,27 +296,6 @@ def _grammars_of(path: Path, shape: ModelShape) -> GrammarCompiler | None:
     except ValueError as error:
         log.warning("no grammars: %s: %s", tokenizer, error)
         return None
-
-
-def _facts_of(
-    path: Path, options: CompactOptions, shape: ModelShape, placement: Placement, *, grammars: bool
-) -> EngineFacts:
-    return EngineFacts(
-        engine="compact",
-        device=placement.device,
-        dtype=placement.dtype,
-        model=options.name or path.resolve().name,
-        context_window=shape.context_window,
-        vocab_size=shape.vocab_size,
-        block_size=options.block_size,
-        kv_blocks=placement.kv_blocks,
-        credits=options.running_max,
-        capabilities=(
-            *CAPABILITIES,
-            *((Capability.GRAMMAR,) if grammars else ()),
-            *((Capability.SPECULATION,) if options.speculate != "off" else ()),
-        ),
-    )
 
 
 def _warm_up(step_loop: StepLoop, facts: EngineFacts) -> None:

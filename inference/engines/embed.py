@@ -26,15 +26,8 @@ from inference.contract.roofline import ComputePath
 from inference.embed.encoder import Encoder
 from inference.embed.queue import InputQueue, Piece, Request, cut_runs
 from inference.embed.shape import EncoderShape, read_shape
+from inference.engines import base
 from inference.engines.admission import check_common, check_room
-from inference.engines.base import (
-    NO_STEP,
-    Computing,
-    EngineEvents,
-    EngineFacts,
-    clock_us,
-    thread_cpu_s,
-)
 from inference.errors import JobRefused, ModelError
 
 CAPABILITIES = capabilities("embeddings cancel deadline")
@@ -105,11 +98,11 @@ class EmbedEngine:
         self._wake = asyncio.Event()
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="embed-engine")
         self._task: asyncio.Task[None] | None = None
-        self._events: EngineEvents | None = None
+        self._events: base.EngineEvents | None = None
         self._thread = 0
         self._under_way: tuple[int, list[Piece]] | None = None
 
-    async def start(self, events: EngineEvents) -> None:
+    async def start(self, events: base.EngineEvents) -> None:
         """Load, warm up and begin stepping; raises what loading raised."""
         loop = asyncio.get_running_loop()
         encoder = await loop.run_in_executor(self._executor, self._load)
@@ -119,25 +112,25 @@ class EmbedEngine:
     def submit(self, job: frames.Job) -> None:
         _check(job, self.facts)
         check_room(job.request, self._queue.requests, self.facts)
-        self._queue.requests[job.request] = Request(job, clock_us())
+        self._queue.requests[job.request] = Request(job, base.clock_us())
         self._wake.set()
 
     def cancel(self, request: bytes) -> None:
         held = self._queue.requests.pop(request, None)
         if held is not None:
-            self._ended.append(_output(held, clock_us(), finish="cancelled"))
+            self._ended.append(_output(held, base.clock_us(), finish="cancelled"))
             self._wake.set()
 
     def kv_snapshot(self) -> frames.KvEvents:
         return frames.KvEvents(seq=0, stored=b"", removed=b"", snapshot=True)
 
-    def computing(self) -> Computing | None:
+    def computing(self) -> base.Computing | None:
         if self._under_way is None or not self.facts.reports_steps:
             return None
         began_us, pieces = self._under_way
         requests = {piece.request.job.request for piece in pieces}
-        cpu_s = partial(thread_cpu_s, self._thread)
-        return Computing(list(requests), began_us / MICROSECONDS_PER_S, cpu_s)
+        cpu_s = partial(base.thread_cpu_s, self._thread)
+        return base.Computing(list(requests), began_us / MICROSECONDS_PER_S, cpu_s)
 
     async def close(self) -> None:
         if self._task is not None and self._events is not None:
@@ -158,13 +151,13 @@ class EmbedEngine:
         encoder.encode([[0]])
         return encoder
 
-    async def _serve(self, encoder: Encoder, events: EngineEvents) -> None:
+    async def _serve(self, encoder: Encoder, events: base.EngineEvents) -> None:
         loop = asyncio.get_running_loop()
         while True:
             if not self._queue and not self._ended:
                 self._wake.clear()
                 await self._wake.wait()
-            began_us = clock_us()
+            began_us = base.clock_us()
             self._end_overdue(began_us)
             pieces = self._queue.take(
                 tokens_max=self._step_tokens, inputs_max=self._inputs_per_step
@@ -178,7 +171,7 @@ class EmbedEngine:
                 events.on_death(error)
                 return
             self._under_way = None
-            duration_us = clock_us() - began_us
+            duration_us = base.clock_us() - began_us
             outputs = self._outputs(vectors, duration_us)
             tokens = sum(len(piece.tokens) for piece in pieces)
             events.on_step(self._step(outputs, duration_us, tokens=tokens))
@@ -197,7 +190,7 @@ class EmbedEngine:
         finished: dict[Request, list[Piece]] = defaultdict(list)
         for piece in vectors:
             finished[piece.request].append(piece)
-        now_us = clock_us()
+        now_us = base.clock_us()
         outputs = []
         for request, pieces in finished.items():
             if request.job.request not in self._queue.requests:
@@ -222,7 +215,7 @@ class EmbedEngine:
         requests = self._queue.requests.values()
         running = sum(each.started_us is not None for each in requests)
         return msgspec.structs.replace(
-            NO_STEP,
+            base.NO_STEP,
             outputs=ended + outputs,
             running=running,
             waiting=len(requests) - running,
@@ -232,14 +225,14 @@ class EmbedEngine:
         )
 
 
-def _facts_of(path: Path, options: EmbedOptions, shape: EncoderShape) -> EngineFacts:
+def _facts_of(path: Path, options: EmbedOptions, shape: EncoderShape) -> base.EngineFacts:
     device, dtype = choose_device(options.device), options.dtype
     if dtype == "auto":
         sizes = shape.hidden_size, shape.intermediate_size
         narrow = device == "cuda" or bfloat16_pays(*sizes, rows=(PROBE_ROWS,))
         dtype = "bfloat16" if narrow else "float32"
     packaged = path.parent.name == PACKAGE
-    return EngineFacts(
+    return base.EngineFacts(
         engine="embed",
         device=device,
         dtype=dtype,
@@ -253,7 +246,7 @@ def _facts_of(path: Path, options: EmbedOptions, shape: EncoderShape) -> EngineF
     )
 
 
-def _check(job: frames.Job, facts: EngineFacts) -> None:
+def _check(job: frames.Job, facts: base.EngineFacts) -> None:
     """Refuse what the encoder could not compute; the message names the field."""
     check_common(job, facts)
     if not 1 <= len(job.inputs) <= frames.INPUTS_MAX:

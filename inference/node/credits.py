@@ -7,6 +7,8 @@ have more than the total. It knows neither links nor frames; time comes in as an
 
 from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
+
 # How long a gateway's peak is remembered: one to two of these.
 PEAK_S = 1.0
 # With fewer credits than gateways, each has a turn of this length.
@@ -17,19 +19,16 @@ GREETING = 0
 HEADROOM_PARTS = 4
 
 
-class Grant:
+class Grant(msgspec.Struct, eq=False):
     """What one gateway was granted. While `number` is unconfirmed, either figure may apply."""
 
-    __slots__ = ("confirmed", "granted", "number", "peak_before", "peak_now", "waiting")
-
-    def __init__(self, credits: int) -> None:
-        self.granted = credits
-        self.confirmed = credits
-        self.number = GREETING
-        # Until the welcome nothing can be sent: a grant sent then would be lost.
-        self.waiting = True
-        self.peak_now = 0
-        self.peak_before = 0
+    granted: int
+    confirmed: int
+    number: int = GREETING
+    # Until the welcome nothing can be sent: a grant sent then would be lost.
+    waiting: bool = True
+    peak_now: int = 0
+    peak_before: int = 0
 
     @property
     def most(self) -> int:
@@ -59,7 +58,7 @@ class CreditShares:
         """Credits for a hello: an even share among so many gateways, as far as it is free."""
         self._grants.pop(owner, None)
         credits = min(self._total // max(1, expected), self._free(held))
-        self._grants[owner] = Grant(credits)
+        self._grants[owner] = Grant(granted=credits, confirmed=credits)
         return credits
 
     def leave(self, owner: str) -> None:

@@ -142,7 +142,10 @@ class JobTable:
             if held is None:
                 continue
             if not held.delivered and (output.delivered or output.finish is not None):
-                self._deliver(held)
+                held.delivered = True
+                self._held[held.owner].queued_tokens -= held.queued_tokens
+                self.queued_tokens -= held.queued_tokens
+                held.queued_tokens = 0
             held.usage = output.usage
             if held.owner != LOST:
                 groups.setdefault(held.owner, []).append(output)
@@ -211,12 +214,6 @@ class JobTable:
                 del self._reports[request]
             elif self.owned_by(request, owner):
                 self._jobs[request].settled = True
-
-    def _deliver(self, held: HeldJob) -> None:
-        held.delivered = True
-        self._held[held.owner].queued_tokens -= held.queued_tokens
-        self.queued_tokens -= held.queued_tokens
-        held.queued_tokens = 0
 
     def _count(self, held: HeldJob, owner: str, jobs: int) -> None:
         """Add a job to an owner's figures, or take it out."""

@@ -275,14 +275,11 @@ class GatewayLink:
             raise BadFrame("the first frame was not welcome")
         else:
             session.received += 1
-            self._on_frame(session, frame)
-
-    def _on_frame(self, session: Session, frame: frames.FromGateway) -> None:
-        if isinstance(frame, frames.Ping):
-            session.replay.forget(frame.received)
-            self.send(frames.Pong(number=frame.number, received=session.received))
-        else:
-            self._hub.on_frame(self, frame)
+            if isinstance(frame, frames.Ping):
+                session.replay.forget(frame.received)
+                self.send(frames.Pong(number=frame.number, received=session.received))
+            else:
+                self._hub.on_frame(self, frame)
 
     def _on_welcome(self, frame: frames.Welcome) -> None:
         if frame.protocol != frames.PROTOCOL_VERSION or frame.ping_interval_s <= 0:

@@ -13,6 +13,7 @@ from django.db import connections
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.errors.body import Conflict
 from controlplane.core.versions.models import State
+from controlplane.routing.api import summary_json
 from controlplane.routing.models import RuleSet
 from controlplane.routing.selectors import (
     rules_of,
@@ -22,7 +23,6 @@ from controlplane.routing.selectors import (
     ruleset_on_trial,
 )
 from controlplane.routing.services import RuleVersions
-from controlplane.routing.shapes import summary_json
 from tests.support.money import rows
 from tests.support.people import make_cast
 from tests.support.rules import generates, make_models, publish

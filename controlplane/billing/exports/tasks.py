@@ -7,7 +7,6 @@ from celery import current_app, shared_task
 from kombu.exceptions import OperationalError
 
 from controlplane.billing.exports import services
-from controlplane.billing.exports.services import DueExport
 from controlplane.billing.exports.writer import export_write as write
 from controlplane.kernel.ids import public_id
 
@@ -18,7 +17,7 @@ WRITE = "billing.export_write"
 @shared_task(name=WRITE)
 def export_write(organization: str, export: str) -> bool:
     """Whether more is to be done; then another task goes on, behind those that wait."""
-    due = DueExport(uuid.UUID(organization), uuid.UUID(export))
+    due = services.DueExport(uuid.UUID(organization), uuid.UUID(export))
     more = write(due)
     if more:
         export_enqueue(*due)

@@ -149,7 +149,11 @@ def _entries(organization_id: uuid.UUID, period: Period) -> Iterator[JournalEntr
 
 def _correction_lines(organization_id: uuid.UUID, entries: list[JournalEntry]) -> Iterator[Line]:
     for entry in entries:
-        signed = _signed(organization_id, entry)
+        # What an entry adds to the bill; credit put into a wallet is no part of any bill.
+        owed = accounts.receivable(organization_id)
+        wallet = accounts.wallet(organization_id)
+        mine = {owed, wallet} if entry.kind in _WALLET else {owed}
+        signed = entry.amount * ((entry.debit in mine) - (entry.credit in mine))
         if signed:
             yield Line(
                 position=0,
@@ -159,14 +163,6 @@ def _correction_lines(organization_id: uuid.UUID, entries: list[JournalEntry]) -
                 account=entry.credit if signed > 0 else entry.debit,
                 entry=entry.id.hex,
             )
-
-
-def _signed(organization_id: uuid.UUID, entry: JournalEntry) -> int:
-    """What an entry adds to the bill; credit put into a wallet is no part of any bill."""
-    owed = accounts.receivable(organization_id)
-    wallet = accounts.wallet(organization_id)
-    mine = {owed, wallet} if entry.kind in _WALLET else {owed}
-    return entry.amount * ((entry.debit in mine) - (entry.credit in mine))
 
 
 def _wallet_entries_nano(organization_id: uuid.UUID, entries: list[JournalEntry]) -> int:

@@ -7,14 +7,8 @@ from datetime import datetime
 
 from django.db.models import Sum
 
+from controlplane.billing.ledger import models
 from controlplane.billing.ledger.accounts import AccountKind, balance, group_of
-from controlplane.billing.ledger.models import (
-    POSTING_KINDS,
-    JournalEntry,
-    Reconciliation,
-    Transfer,
-    TransferKind,
-)
 from controlplane.core.answers import FIRST_PAGE, Page, PageAsk, page_read
 from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
@@ -88,42 +82,44 @@ def account_list(*, actor: Actor, organization: uuid.UUID) -> list[Account]:
 
 def entry_list(
     *, actor: Actor, organization: uuid.UUID, ask: PageAsk = FIRST_PAGE
-) -> Page[JournalEntry]:
+) -> Page[models.JournalEntry]:
     """What was booked besides requests, newest first."""
     with permitted(actor, Action.LEDGER_VIEW, organization):
-        return page_read(JournalEntry.objects.filter(organization=organization), ask)
+        return page_read(models.JournalEntry.objects.filter(organization=organization), ask)
 
 
-def reconciliation_list(*, actor: Actor, organization: uuid.UUID) -> list[Reconciliation]:
+def reconciliation_list(*, actor: Actor, organization: uuid.UUID) -> list[models.Reconciliation]:
     with permitted(actor, Action.LEDGER_VIEW, organization):
-        found = Reconciliation.objects.filter(organization=organization)
+        found = models.Reconciliation.objects.filter(organization=organization)
         return list(found[:RECONCILIATIONS_SHOWN])
 
 
-def transfers_of(request: uuid.UUID) -> list[Transfer]:
-    return list(Transfer.objects.filter(request=request).order_by("slot"))
+def transfers_of(request: uuid.UUID) -> list[models.Transfer]:
+    return list(models.Transfer.objects.filter(request=request).order_by("slot"))
 
 
-def request_lines(*, organizations: Iterable[uuid.UUID], request: uuid.UUID) -> list[Transfer]:
+def request_lines(
+    *, organizations: Iterable[uuid.UUID], request: uuid.UUID
+) -> list[models.Transfer]:
     """Ledger lines of one request of these organizations, in the order of their slots."""
     with bounded_read(organizations):
         return transfers_of(request)
 
 
-def request_reversals(*, organization: uuid.UUID, request: uuid.UUID) -> list[JournalEntry]:
+def request_reversals(*, organization: uuid.UUID, request: uuid.UUID) -> list[models.JournalEntry]:
     """What was given back of a request's charge, oldest first."""
     with bounded_read([organization]):
-        found = JournalEntry.objects.filter(organization=organization, reverses=request)
+        found = models.JournalEntry.objects.filter(organization=organization, reverses=request)
         return list(found.order_by("booked_at", "id"))
 
 
 def request_charge(*, organization: uuid.UUID, request: uuid.UUID) -> int | None:
     """Nano-USD posted for a request; None while nothing has resolved it."""
     lines = request_lines(organizations=[organization], request=request)
-    resolved = [line for line in lines if line.kind != TransferKind.HOLD]
+    resolved = [line for line in lines if line.kind != models.TransferKind.HOLD]
     if not resolved:
         return None
-    return sum(line.amount for line in resolved if line.kind in POSTING_KINDS)
+    return sum(line.amount for line in resolved if line.kind in models.POSTING_KINDS)
 
 
 def spend_nano(
@@ -139,11 +135,11 @@ def spend_nano(
     if project is not None:
         narrowed["project"] = project
     with bounded_read([organization], SPEND_MS_MAX):
-        lines = Transfer.objects.filter(
+        lines = models.Transfer.objects.filter(
             organization=organization,
             request__gte=id_floor(start),
             request__lt=id_floor(end),
-            kind__in=POSTING_KINDS,
+            kind__in=models.POSTING_KINDS,
             **narrowed,
         )
         return int(lines.aggregate(total=Sum("amount"))["total"] or 0)

@@ -97,7 +97,12 @@ class NodeConsumer(AsyncConsumer):  # type: ignore[misc]  # Channels ships no ty
         """What does not go straight to the link: texts, which are no frames, and the end."""
         while (message := await receive())["type"] != "websocket.disconnect":
             socket.expel(CLOSE_UNSUPPORTED, "a text message is not a frame")
-        _on_disconnect(socket, message.get("code"))
+        code = message.get("code")
+        # The server itself closes with this code when a message exceeds its own bound.
+        if code == CLOSE_TOO_BIG:
+            socket.expel(CLOSE_TOO_BIG, "a message over the size bound")
+        end = socket.on_break if code in CODES_OF_BREAKS else socket.on_close
+        end(f"the socket closed with {code}")
 
 
 async def _refuse(
@@ -114,14 +119,6 @@ async def _refuse(
     headers = [(b"retry-after", b"%d" % retry_after_s)] if retry_after_s is not None else []
     await send({"type": "websocket.http.response.start", "status": status, "headers": headers})
     await send({"type": "websocket.http.response.body", "body": b""})
-
-
-def _on_disconnect(socket: LinkSocket, code: int | None) -> None:
-    # The server itself closes with this code when a message exceeds its own bound.
-    if code == CLOSE_TOO_BIG:
-        socket.expel(CLOSE_TOO_BIG, "a message over the size bound")
-    end = socket.on_break if code in CODES_OF_BREAKS else socket.on_close
-    end(f"the socket closed with {code}")
 
 
 def _credential(headers: list[tuple[bytes, bytes]]) -> str | None:

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import msgspec
 import structlog
 
 from controlplane.bridge.postgres.arrays import (
@@ -48,13 +49,10 @@ STATEMENTS |= {
 log = structlog.get_logger(__name__)
 
 
-class WaitingHold:
-    __slots__ = ("done", "hold", "tries")
-
-    def __init__(self, hold: Hold, done: asyncio.Future[None]) -> None:
-        self.hold = hold
-        self.done = done
-        self.tries = 0
+class WaitingHold(msgspec.Struct, eq=False):
+    hold: Hold
+    done: asyncio.Future[None]
+    tries: int = 0
 
 
 class Holds:

@@ -8,8 +8,6 @@ import msgspec
 import structlog
 
 from controlplane.bridge.money import holds, settlements
-from controlplane.bridge.money.holds import Holds
-from controlplane.bridge.money.settlements import Settlements
 from controlplane.bridge.postgres.lane import PostgresLane
 from controlplane.gateway.nodes.stream import NO_USAGE
 from controlplane.gateway.ports import Hold, LedgerAway, Settlement
@@ -95,8 +93,8 @@ class PostgresLedger:
     """Implements `ports.Ledger`; `start` returns at once, whether PostgreSQL is there or not."""
 
     def __init__(self, conninfo: str) -> None:
-        self._holds = Holds(self.release)
-        self._settlements = Settlements(
+        self._holds = holds.Holds(self.release)
+        self._settlements = settlements.Settlements(
             self._holds.resolved, lambda: self._settle_lane.wake(), lambda: self._holds.open_count
         )
         self._hold_lane = PostgresLane("holds", conninfo, self._holds, holds.STATEMENTS)

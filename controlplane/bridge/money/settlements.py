@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import msgspec
 import structlog
 
 from controlplane.bridge.postgres.arrays import int_array, nested_array, plain_array, text_array
@@ -42,15 +43,12 @@ STATEMENTS = {
 log = structlog.get_logger(__name__)
 
 
-class Settling:
+class Settling(msgspec.Struct, eq=False):
     """A settlement; `done` is set once it is durable."""
 
-    __slots__ = ("done", "exactly", "settlement")
-
-    def __init__(self, settlement: Settlement, done: asyncio.Future[None]) -> None:
-        self.settlement = settlement
-        self.done = done
-        self.exactly = False
+    settlement: Settlement
+    done: asyncio.Future[None]
+    exactly: bool = False
 
 
 class Settlements:

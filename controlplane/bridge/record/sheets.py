@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -112,14 +113,11 @@ class Sheets:
         return columns - 1
 
 
-class SeriesSheet:
+class SeriesSheet(msgspec.Struct, eq=False):
     """The series of one key in one minute: as many as the width, and events beside them."""
 
-    __slots__ = ("_sheets", "row")
-
-    def __init__(self, sheets: Sheets, row: int) -> None:
-        self._sheets = sheets
-        self.row = row
+    _sheets: Sheets
+    row: int
 
     @property
     def width(self) -> int:

@@ -21,7 +21,6 @@ from controlplane.kernel.ids import ApiKeyId, ProjectId, kind, public_id
 from controlplane.kernel.rules import PRIORITY_NORMAL
 from controlplane.tenants import keys
 from controlplane.tenants.access import require
-from controlplane.tenants.keys import KeyTerms
 from controlplane.tenants.models import ApiKey
 from controlplane.tenants.selectors import apikey_get, apikey_page, project_get
 
@@ -114,7 +113,7 @@ class KeysView(ApiView):
     def get(self, request: Request, organization_id: UUID) -> Response:
         """List keys without secrets, newest first."""
         ask = self.page_ask("key")
-        found = apikey_page(actor=self.actor(), organization_id=organization_id, ask=ask)
+        found = apikey_page(**self.whose(), ask=ask)
         return self.page(found, key_json)
 
     @operation(body=KeyBody, answer={CREATED: NewKeyJson}, example=EXAMPLE, step_up=True)
@@ -211,7 +210,7 @@ def _order(wanted: KeyBody, within: ApiKey | None) -> KeyOrder:
         budget = BudgetDraft(
             allowance_nano=wanted.budget_nano, period=wanted.budget_period, zone=wanted.budget_zone
         )
-    terms = KeyTerms(
+    terms = keys.KeyTerms(
         models=wanted.models,
         endpoints=wanted.endpoints,
         read_only=wanted.read_only,

@@ -1,7 +1,6 @@
 """Keys with all that belongs to them: limits and budget at their making, and what they touched."""
 
 import uuid
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -71,7 +70,10 @@ class KeyReport:
 
 def key_make(*, actor: Actor, project: Project, order: KeyOrder) -> CreatedKey:
     """A key with its limits and its budget, or none of it; a budget takes the right to set one."""
-    _check_models(order.terms.models)
+    # Each name is of a model, or an alias of rules.
+    unknown = models_unknown(order.terms.models or ())
+    if unknown and (left := set(unknown) - aliases_known()):
+        raise ValidationError({"models": f"Model {min(left)!r} not found."})
     with transaction.atomic():
         made = apikey_create(
             actor=actor,
@@ -85,13 +87,6 @@ def key_make(*, actor: Actor, project: Project, order: KeyOrder) -> CreatedKey:
         if order.budget is not None:
             budget_plan(actor=actor, subject=made.key, draft=order.budget)
     return made
-
-
-def _check_models(names: Iterable[str] | None) -> None:
-    """Raises ValidationError (`models`) for a name of neither a model nor an alias of rules."""
-    unknown = models_unknown(names or ())
-    if unknown and (left := set(unknown) - aliases_known()):
-        raise ValidationError({"models": f"Model {min(left)!r} not found."})
 
 
 def key_report(*, key: ApiKey) -> KeyReport:

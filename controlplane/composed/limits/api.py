@@ -93,7 +93,7 @@ class AllLimits(ApiView):
     @operation(list_of=Whole(LimitsJson))
     def get(self, request: Request, organization_id: UUID) -> Response:
         """List the limits of the organization, its projects and keys."""
-        rows = limit_list(actor=self.actor(), organization_id=organization_id)
+        rows = limit_list(**self.whose())
         return self.listed(rows, lambda r: _limits_json(r.subject_id, r.scope, vars(r)))
 
     @operation(body=PartLimitsBody, answer=LimitsJson)

@@ -93,12 +93,8 @@ def client_address(request: HttpRequest) -> str:
     """The client's address; behind a trusted proxy the one that it forwards."""
     peer: str = request.META.get("REMOTE_ADDR") or ""
     told = request.headers.get("X-Forwarded-For", "")
-    return _address(far_address(peer, told, settings.TRUSTED_PROXIES))
-
-
-def _address(text: str) -> str:
-    """An address as one writes it; nothing where it is none."""
-    found = parse_address(text)
+    # An address as one writes it; nothing where it is none.
+    found = parse_address(far_address(peer, told, settings.TRUSTED_PROXIES))
     return str(found) if found else ""
 
 

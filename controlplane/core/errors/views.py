@@ -8,11 +8,10 @@ from django.http.response import HttpResponseBase
 from django.views import defaults
 
 from controlplane.core.errors import edge as edge_errors
-from controlplane.core.errors.edge import EdgeError, for_programs
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponseBase:
-    if for_programs(request.path):
+    if edge_errors.for_programs(request.path):
         return answered(request, edge_errors.not_found(request.path))
     return defaults.page_not_found(request, exception)
 
@@ -24,11 +23,11 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:
 def server_error(request: HttpRequest) -> HttpResponseBase:
     if isinstance(sys.exception(), OperationalError | InterfaceError):
         return answered(request, edge_errors.database_away())
-    if for_programs(request.path):
+    if edge_errors.for_programs(request.path):
         return answered(request, edge_errors.failed())
     return defaults.server_error(request)
 
 
-def answered(request: HttpRequest, error: EdgeError) -> HttpResponse:
+def answered(request: HttpRequest, error: edge_errors.EdgeError) -> HttpResponse:
     body, kind = error.body(request.path)
     return HttpResponse(body, status=error.status, content_type=kind, headers=error.headers)

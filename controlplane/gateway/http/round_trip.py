@@ -8,6 +8,8 @@ import socket
 import struct
 from typing import Protocol
 
+import msgspec
+
 UNKNOWN_US = -1
 # `tcpi_rtt` of `struct tcp_info` in linux/tcp.h, microseconds: after eight bytes and 15 integers.
 _RTT = struct.Struct("=68xI")
@@ -21,14 +23,11 @@ class Socket(Protocol):
         """As of the standard library; raises OSError or ValueError once it is closed."""
 
 
-class RoundTrip:
+class RoundTrip(msgspec.Struct, eq=False):
     """That of one request's connection: `us` is what was read last, or `UNKNOWN_US`."""
 
-    __slots__ = ("_socket", "us")
-
-    def __init__(self, connection: Socket | None = None) -> None:
-        self.us = UNKNOWN_US
-        self._socket = connection
+    _socket: Socket | None = None
+    us: int = UNKNOWN_US
 
     def look(self) -> None:
         """Read it now, for two microseconds; of a connection that is closed the last one stays."""

@@ -6,8 +6,7 @@ from controlplane.gateway.anthropic import messages
 from controlplane.gateway.anthropic.render import AnthropicDialect, MessageWriter
 from controlplane.gateway.http.shape import ApiShape, Dialect
 from controlplane.gateway.openai import chat, completions, embeddings, scores
-from controlplane.gateway.openai.dialect import OpenAIDialect
-from controlplane.gateway.openai.render import ChatWriter, CompletionWriter
+from controlplane.gateway.openai.render import ChatWriter, CompletionWriter, OpenAIDialect
 from controlplane.gateway.responses import request as responses
 from controlplane.gateway.responses.kept import KeptResponse
 from controlplane.gateway.responses.writer import ResponseWriter

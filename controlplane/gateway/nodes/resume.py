@@ -7,7 +7,10 @@ break each sends exactly what did not arrive, and everything else stays as it wa
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from controlplane.gateway.nodes.host import BadClaim
 from controlplane.gateway.nodes.limits import CLOSE_REPLACED
@@ -19,21 +22,16 @@ if TYPE_CHECKING:
     from controlplane.gateway.nodes.link import NodeLink
 
 
-class LinkSocket:
+class LinkSocket(msgspec.Struct, eq=False):
     """One socket of a node; what comes over it once its link has another is not heard.
 
     `send` and `close` belong to the socket and never block.
     """
 
-    __slots__ = ("_over", "close", "link", "send")
-
-    def __init__(
-        self, link: NodeLink, *, send: Callable[[bytes], None], close: Callable[[int, str], None]
-    ) -> None:
-        self.link = link
-        self.send = send
-        self.close = close
-        self._over = False
+    link: NodeLink
+    send: Callable[[bytes], None]
+    close: Callable[[int, str], None]
+    _over: bool = False
 
     def on_bytes(self, data: bytes) -> None:
         if self._carries:
@@ -60,16 +58,14 @@ class LinkSocket:
         return not self._over and self.link.session.socket is self
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Session:
     """What was sent and received since the welcome; `broken_s` is when the socket was lost."""
 
-    __slots__ = ("_replay", "broken_s", "received", "socket")
-
-    def __init__(self, socket: LinkSocket) -> None:
-        self.socket = socket
-        self.received = 0
-        self.broken_s: float | None = None
-        self._replay: Replay | None = None
+    socket: LinkSocket
+    received: int = 0
+    broken_s: float | None = None
+    _replay: Replay | None = None
 
     @property
     def resumable(self) -> bool:

@@ -137,7 +137,10 @@ class EmbeddingWriter:
         for number, place in enumerate(vectors.places):
             data = vectors.data[number * size : (number + 1) * size]
             if size > self._dimensions * FLOAT_BYTES:
-                data = _shortened(data, self._dimensions)
+                # The first values of a vector, scaled back to length 1.
+                kept = memoryview(data).cast("f")[: self._dimensions].tolist()
+                length = math.sqrt(sum(value * value for value in kept)) or 1.0
+                data = array("f", [value / length for value in kept]).tobytes()
             self._written[place] = b'{"object":"embedding","index":%d,"embedding":%b}' % (
                 place,
                 self._embedding(data),
@@ -158,10 +161,3 @@ class EmbeddingWriter:
         if self._base64:
             return b'"' + b64encode(data) + b'"'
         return _encode(memoryview(data).cast("f").tolist())
-
-
-def _shortened(data: bytes, dimensions: int) -> bytes:
-    """The first values of a vector, scaled back to length 1."""
-    kept = memoryview(data).cast("f")[:dimensions].tolist()
-    length = math.sqrt(sum(value * value for value in kept)) or 1.0
-    return array("f", [value / length for value in kept]).tobytes()

@@ -136,7 +136,9 @@ def _loaded(text: str, decoder: json.JSONDecoder) -> object:
         # The one thing that `loads` sees and its decoder does not.
         return json.loads(text) if text.startswith(BYTE_ORDER_MARK) else decoder.decode(text)
     except _GivenTwice:
-        path = _encodable(_path_given_twice(json.loads(text, object_pairs_hook=_Pairs)) or "")
+        # A field's name as it can be sent back: JSON may spell half of a surrogate pair.
+        name = _path_given_twice(json.loads(text, object_pairs_hook=_Pairs)) or ""
+        path = name.encode("utf-8", "replace").decode()
     raise bad_field(path, f"The field '{path}' is duplicated.")
 
 
@@ -217,11 +219,6 @@ _small_decoder = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_
 _large_decoder = json.JSONDecoder(
     object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_number, parse_float=_number
 )
-
-
-def _encodable(name: str) -> str:
-    """A field's name as it can be sent back: JSON may spell half of a surrogate pair."""
-    return name.encode("utf-8", "replace").decode()
 
 
 def _too_deep() -> Refusal:

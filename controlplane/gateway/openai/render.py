@@ -8,6 +8,7 @@ from controlplane.gateway.answer import UNSCORED, Charge, Piece, TokenText
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.openai import bodies
 from controlplane.gateway.openai.tools import CalledFunction, ToolCall
+from controlplane.gateway.ports import Room
 from controlplane.gateway.refusal import Refusal
 from controlplane.kernel.ids import id_time_ms
 from controlplane.kernel.money import usd_text
@@ -273,3 +274,17 @@ def _finite(logprob: float) -> float:
 def charge_json(charge: Charge) -> dict[str, bodies.Charged]:
     """Our own addition beside `usage`: the exact charge, as a decimal text."""
     return {"sluice": {"cost_usd": usd_text(charge.amount_nano)}}
+
+
+class OpenAIDialect:
+    """A `shape.Dialect`: the error of `Refusal` as it is."""
+
+    def lines(self, request: str, rooms: tuple[Room, ...]) -> list[str]:
+        return []
+
+    def error_body(self, refusal: Refusal, request: str) -> bytes:
+        return msgspec.json.encode(refusal.body)
+
+    def error_event(self, refusal: Refusal, request: str) -> bytes:
+        """An error, and no end mark after it."""
+        return b"data: " + msgspec.json.encode(refusal.body) + b"\n\n"

@@ -55,17 +55,14 @@ def make_ticket(call: Call, body: bytes, key: KeyRecord, *, route: str) -> Idemp
     )
 
 
-class HeldClaim:
+class HeldClaim(msgspec.Struct, eq=False):
     """A claim that this request holds, and what has been sent under it so far."""
 
-    __slots__ = ("_claims", "_sent", "_size", "_ticket", "ended")
-
-    def __init__(self, ticket: IdempotencyTicket, claims: Claims) -> None:
-        self._ticket = ticket
-        self._claims = claims
-        self._sent: list[bytes] = []
-        self._size = 0
-        self.ended = False
+    _ticket: IdempotencyTicket
+    _claims: Claims
+    _sent: list[bytes] = []
+    _size: int = 0
+    ended: bool = False
 
     async def hold(self, call: Call) -> None:
         """Once the money is held: nobody may take the claim over from here on. Raises `Refusal`."""

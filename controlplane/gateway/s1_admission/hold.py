@@ -66,17 +66,14 @@ def prompt_bound(ask: Ask, model: ModelRecord) -> int:
     return min(ask.bytes + allowance, model.context_window)
 
 
-class HoldTaking:
+class HoldTaking(msgspec.Struct, eq=False):
     """A hold that is asked for now or later; `pending` tells how that went."""
 
-    __slots__ = ("_began", "call", "hold", "ledger", "pending")
-
-    def __init__(self, call: Call, hold: Hold, ledger: Ledger) -> None:
-        self.call = call
-        self.hold = hold
-        self.ledger = ledger
-        self.pending: asyncio.Future[None] | None = None
-        self._began = 0
+    call: Call
+    hold: Hold
+    ledger: Ledger
+    pending: asyncio.Future[None] | None = None
+    _began: int = 0
 
     def begin(self) -> None:
         """Ask now, before anybody waits for it; where that cannot be, whoever waits asks again."""

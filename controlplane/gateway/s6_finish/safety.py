@@ -99,7 +99,10 @@ class SafetyFilter:
         self._window += text
         self._unread += text
         passes = await self._look(final=False)
-        left = self._slide()
+        # Take out of the window what it no longer needs.
+        ready = max(0, len(self._window) - HOLD_BACK_CHARS)
+        left, self._window = self._window[:ready], self._window[ready:]
+        self._before = left[-1:] or self._before
         if self._mode == "flag":
             return text
         return left if passes else ""
@@ -113,13 +116,6 @@ class SafetyFilter:
     async def settled(self) -> None:
         """Wait for the classifier's last answers, within its own bound; `verdict` is final then."""
         await asyncio.gather(*self._asked)
-
-    def _slide(self) -> str:
-        """Take out of the window what it no longer needs."""
-        ready = max(0, len(self._window) - HOLD_BACK_CHARS)
-        left, self._window = self._window[:ready], self._window[ready:]
-        self._before = left[-1:] or self._before
-        return left
 
     async def _look(self, *, final: bool) -> bool:
         """Search and ask; False once the answer is blocked."""

@@ -5,6 +5,7 @@ leaves as far as it came.
 """
 
 import re
+from dataclasses import dataclass
 
 from controlplane.gateway.toolform import CLOSE, HEAD, MIDDLE, OPEN, TAIL
 from inference.contract.parts import ToolCallDelta
@@ -115,16 +116,14 @@ class CallFinder:
         return len(self._held)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class CallSpeller:
     """The other way round: calls that an engine has parsed itself, as text, so that everything
     which looks at text sees them too.
     """
 
-    __slots__ = ("_bare", "_index")
-
-    def __init__(self) -> None:
-        self._index = -1
-        self._bare = False
+    _index: int = -1
+    _bare: bool = False
 
     def feed(self, calls: list[ToolCallDelta]) -> str:
         parts = []

@@ -336,14 +336,11 @@ class TextAnswer:
                 pieces[0].usage = self.usage(self._stream)
             return write_chunk(self._call, self._writer, pieces)
         for piece in pieces:
-            self._collect(piece)
+            if piece.choice in self._pieces:
+                self._pieces[piece.choice].join(piece)
+            else:
+                self._pieces[piece.choice] = piece
         return b""
-
-    def _collect(self, piece: Piece) -> None:
-        if piece.choice in self._pieces:
-            self._pieces[piece.choice].join(piece)
-        else:
-            self._pieces[piece.choice] = piece
 
 
 def _check_scores(ask: Ask, prompt_tokens: int) -> None:

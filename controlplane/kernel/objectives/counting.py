@@ -93,21 +93,17 @@ class Finished(Protocol):
 
 def judge(objective: WatchedObjective, request: Finished, bucket: int) -> bool | None:
     """Whether the request was good; None where it does not count. `bucket` is its prompt's."""
-    if not _covers(objective, request, bucket):
-        return None
-    if objective.indicator.startswith(STAGE):
-        return _within(request, INDEX[objective.indicator.removeprefix(STAGE)], objective.threshold)
-    return _JUDGES[objective.indicator](request, objective.threshold)
-
-
-def _covers(objective: WatchedObjective, request: Finished, bucket: int) -> bool:
-    return (
+    if not (
         objective.organization in (INSTALLATION, request.organization)
         and objective.model in ("", request.model)
         and objective.route in ("", request.route)
         and objective.project in ("", request.project)
         and objective.prompt_bucket in (ALL_BUCKETS, bucket)
-    )
+    ):
+        return None
+    if objective.indicator.startswith(STAGE):
+        return _within(request, INDEX[objective.indicator.removeprefix(STAGE)], objective.threshold)
+    return _JUDGES[objective.indicator](request, objective.threshold)
 
 
 def _served(request: Finished) -> bool | None:

@@ -26,7 +26,6 @@ from controlplane.slos import services
 from controlplane.slos.checks import Complaints, ObjectiveDraft, chosen_rules
 from controlplane.slos.models import Objective
 from controlplane.slos.openslo.shapes import SOURCE, VERSION, Query, Slo
-from controlplane.slos.services import changing, seeing
 
 YAML_CHARS_MAX = 200_000
 OURS = "sluice/"
@@ -56,7 +55,7 @@ class Imported(NamedTuple):
 
 def openslo_export(*, actor: Actor, organization: uuid.UUID) -> str:
     """Every living objective of an organization, one YAML document each."""
-    with seeing(actor, organization):
+    with services.seeing(actor, organization):
         rows = Objective.objects.filter(organization=organization, ended_at=None)
         documents = [_document(one) for one in rows.order_by("name")]
     return str(yaml.safe_dump_all(documents, sort_keys=False, allow_unicode=True))
@@ -64,7 +63,7 @@ def openslo_export(*, actor: Actor, organization: uuid.UUID) -> str:
 
 def openslo_import(*, actor: Actor, organization: uuid.UUID, text: str) -> Imported:
     """Make or change an objective for each SLO, all or none; others stay as they are."""
-    with changing(actor, organization), transaction.atomic():
+    with services.changing(actor, organization), transaction.atomic():
         made = 0
         drafts = [_draft(value, f"documents[{at}]") for at, value in enumerate(_documents(text))]
         for at, draft in enumerate(drafts):

@@ -62,20 +62,15 @@ class AdminKeys(AdminKeysView):
     @operation(list_of=AdminKeyJson)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """List admin keys without secrets, newest first."""
-        found = adminkeys.adminkey_list(
-            actor=self.actor(), organization_id=organization_id, ask=self.page_ask("adminkey")
-        )
+        found = adminkeys.adminkey_list(**self.whose(), ask=self.page_ask("adminkey"))
         return self.page(found, adminkey_json)
 
     @operation(body=AdminKeyBody, answer={CREATED: NewAdminKeyJson}, example=EXAMPLE, step_up=True)
     def post(self, request: Request, organization_id: uuid.UUID) -> Response:
         """Create an admin key, within the permissions of its creator; needs confirmation."""
         wanted = self.body(AdminKeyBody)
-        made = adminkeys.adminkey_create(
-            actor=self.actor(),
-            organization_id=organization_id,
-            draft=adminkeys.AdminKeyDraft(wanted.label, wanted.actions, wanted.lifetime_days),
-        )
+        draft = adminkeys.AdminKeyDraft(wanted.label, wanted.actions, wanted.lifetime_days)
+        made = adminkeys.adminkey_create(**self.whose(), draft=draft)
         body: NewAdminKeyJson = {**adminkey_json(made.key), "secret": made.secret}
         return Response(body, status=CREATED, headers={"Cache-Control": "no-store"})
 
@@ -94,9 +89,7 @@ class OneAdminKey(AdminKeysView):
         return Response({"id": public_id("adminkey", key.id), "changed": changed})
 
     def _found(self, organization_id: uuid.UUID, key_id: uuid.UUID) -> AdminKey:
-        return adminkeys.adminkey_get(
-            actor=self.actor(), organization_id=organization_id, key_id=key_id
-        )
+        return adminkeys.adminkey_get(**self.whose(), key_id=key_id)
 
 
 def adminkey_json(key: AdminKey) -> AdminKeyJson:

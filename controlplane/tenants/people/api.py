@@ -100,7 +100,7 @@ class Members(ApiView):
     @operation(list_of=Whole(MemberJson))
     def get(self, request: Request, organization_id: UUID) -> Response:
         """List members, for those who manage them."""
-        rows = member_list(actor=self.actor(), organization_id=organization_id)
+        rows = member_list(**self.whose())
         return self.listed(rows, member_json, "user_id")
 
 
@@ -146,15 +146,12 @@ class Security(ApiView):
     def put(self, request: Request, organization_id: UUID) -> Response:
         """Set whether members need a second factor."""
         require(self.actor(), Action.SECURITY_SET, organization_id)
-        second_factor_require(
-            actor=self.actor(),
-            organization_id=organization_id,
-            required=self.body(SecurityBody).second_factor_required,
-        )
+        required = self.body(SecurityBody).second_factor_required
+        second_factor_require(**self.whose(), required=required)
         return self._answer(organization_id)
 
     def _answer(self, organization_id: UUID) -> Response:
-        found = organization_of(actor=self.actor(), organization_id=organization_id)
+        found = organization_of(**self.whose())
         body: SecurityJson = {
             "object": "organization.security",
             "second_factor_required": found.second_factor_required,
@@ -166,7 +163,7 @@ class Invitations(ApiView):
     @operation(list_of=Whole(InvitationJson))
     def get(self, request: Request, organization_id: UUID) -> Response:
         """List invitations without their links."""
-        rows = services.invitation_list(actor=self.actor(), organization_id=organization_id)
+        rows = services.invitation_list(**self.whose())
         return self.listed(rows, invitation_json)
 
     @operation(body=InvitationBody, answer={CREATED: NewInvitationJson}, step_up=True)

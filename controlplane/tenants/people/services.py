@@ -22,7 +22,6 @@ from controlplane.tenants.models import AdminKey, ApiKey, Invitation, Membership
 from controlplane.tenants.people.models import UNUSED
 from controlplane.tenants.room import member_room, organization_lock
 from controlplane.tenants.sign_in import accounts
-from controlplane.tenants.sign_in.accounts import member_links_end
 from controlplane.tenants.sign_in.sessions import sessions_end
 
 LIFETIME = timedelta(days=7)
@@ -47,7 +46,7 @@ def membership_set(
         made, _ = Membership.objects.update_or_create(
             organization=organization, user=user, defaults={"role": role.value}
         )
-        member_links_end(user)
+        accounts.member_links_end(user)
         if before is not None:
             _end_tokens(user)
         audit_record(

@@ -22,15 +22,8 @@ from controlplane.core.audit.entries import Actor, Facts, audit_record
 from controlplane.core.permissions import Action, organization_scope
 from controlplane.core.seal import sealed, unsealed
 from controlplane.kernel.clock import wall_s
+from controlplane.tenants import models
 from controlplane.tenants.access import LACKS_FACTOR, require
-from controlplane.tenants.models import (
-    FactorKind,
-    Membership,
-    Organization,
-    RecoveryCode,
-    SecondFactor,
-    User,
-)
 from controlplane.tenants.services import clean_name
 
 FACTORS_MAX = 10
@@ -44,17 +37,17 @@ APP_LABEL = "Authenticator app"
 _PURPOSE = "second_factors.material"
 
 
-def has_factors(*, user: User) -> bool:
+def has_factors(*, user: models.User) -> bool:
     """Whether sign-in asks this user for more than the first factor."""
-    return SecondFactor.objects.filter(user=user).exists()
+    return models.SecondFactor.objects.filter(user=user).exists()
 
 
-def factor_list(*, user: User) -> list[SecondFactor]:
-    return list(SecondFactor.objects.filter(user=user).order_by("id"))
+def factor_list(*, user: models.User) -> list[models.SecondFactor]:
+    return list(models.SecondFactor.objects.filter(user=user).order_by("id"))
 
 
-def recovery_codes_left(*, user: User) -> int:
-    return RecoveryCode.objects.filter(user=user, used_at=None).count()
+def recovery_codes_left(*, user: models.User) -> int:
+    return models.RecoveryCode.objects.filter(user=user, used_at=None).count()
 
 
 def app_secret() -> str:
@@ -62,7 +55,7 @@ def app_secret() -> str:
     return pyotp.random_base32()
 
 
-def app_secret_kept(*, user: User, kept: object) -> tuple[str, str]:
+def app_secret_kept(*, user: models.User, kept: object) -> tuple[str, str]:
     """A secret that waits for its code, and the sealed form in which a session may keep it.
 
     `kept` is what this user's session kept before; anything else than that makes a new secret.
@@ -75,11 +68,11 @@ def app_secret_kept(*, user: User, kept: object) -> tuple[str, str]:
     return secret, sealed(settings.FACTOR_KEY, secret.encode(), place).hex()
 
 
-def app_address(*, user: User, secret: str) -> str:
+def app_address(*, user: models.User, secret: str) -> str:
     return pyotp.TOTP(secret).provisioning_uri(name=user.email, issuer_name="Sluice")
 
 
-def app_add(*, user: User, secret: str, code: str) -> list[str]:
+def app_add(*, user: models.User, secret: str, code: str) -> list[str]:
     """Add the app whose code this is; returns recovery codes where it is the first factor.
 
     Raises ValidationError (`code`).
@@ -89,16 +82,20 @@ def app_add(*, user: User, secret: str, code: str) -> list[str]:
         raise ValidationError({"code": "The code is incorrect. Check the clock of your phone."})
     with transaction.atomic():
         _lock(user)
-        if SecondFactor.objects.filter(user=user, kind=FactorKind.TOTP).exists():
+        if models.SecondFactor.objects.filter(user=user, kind=models.FactorKind.TOTP).exists():
             raise ValidationError(
                 {"code": "You already have an authenticator app; remove it first."}
             )
-        made = SecondFactor(user=user, kind=FactorKind.TOTP, label=APP_LABEL, last_step=step)
+        made = models.SecondFactor(
+            user=user, kind=models.FactorKind.TOTP, label=APP_LABEL, last_step=step
+        )
         made.material = sealed(settings.FACTOR_KEY, secret.encode(), _place(made))
         return _add(made)
 
 
-def passkey_add(*, user: User, label: str, credential_id: bytes, material: bytes) -> list[str]:
+def passkey_add(
+    *, user: models.User, label: str, credential_id: bytes, material: bytes
+) -> list[str]:
     """Add a passkey that fido2 has checked; returns recovery codes where it is the first factor.
 
     Raises ValidationError (`label`, `passkey`).
@@ -106,12 +103,12 @@ def passkey_add(*, user: User, label: str, credential_id: bytes, material: bytes
     label = clean_name(label, field_name="label")
     with transaction.atomic():
         _lock(user)
-        if SecondFactor.objects.filter(credential_id=credential_id).exists():
+        if models.SecondFactor.objects.filter(credential_id=credential_id).exists():
             raise ValidationError({"passkey": "This passkey is already registered."})
         return _add(
-            SecondFactor(
+            models.SecondFactor(
                 user=user,
-                kind=FactorKind.PASSKEY,
+                kind=models.FactorKind.PASSKEY,
                 label=label,
                 credential_id=credential_id,
                 material=material,
@@ -119,56 +116,56 @@ def passkey_add(*, user: User, label: str, credential_id: bytes, material: bytes
         )
 
 
-def passkey_used(*, user: User, credential_id: bytes, counter: int) -> bool:
+def passkey_used(*, user: models.User, credential_id: bytes, counter: int) -> bool:
     """Note a use of a passkey; False where its counter has not grown, as a copy's has not.
 
     Those that are kept in several devices do not count: theirs is always 0.
     """
-    rows = SecondFactor.objects.filter(user=user, credential_id=credential_id)
+    rows = models.SecondFactor.objects.filter(user=user, credential_id=credential_id)
     grown = Q(last_step__lt=counter) if counter else Q(last_step=0)
     # The condition decides between two uses at once; losing it is a refusal.
     return bool(rows.filter(grown).update(last_step=counter, last_used_at=timezone.now()))
 
 
-def factor_remove(*, user: User, factor_id: Any) -> bool:
+def factor_remove(*, user: models.User, factor_id: Any) -> bool:
     """Remove one of one's own factors; with the last one recovery codes go too."""
     with transaction.atomic():
         _lock(user)
-        factor = SecondFactor.objects.filter(user=user, id=factor_id).first()
+        factor = models.SecondFactor.objects.filter(user=user, id=factor_id).first()
         if factor is None:
             return False
-        SecondFactor.objects.filter(id=factor.id).delete()
+        models.SecondFactor.objects.filter(id=factor.id).delete()
         if not has_factors(user=user):
-            RecoveryCode.objects.filter(user=user).delete()
+            models.RecoveryCode.objects.filter(user=user).delete()
         _audit(user, "second_factor.remove", factor)
     return True
 
 
-def factors_reset(*, actor: Actor, user: User) -> int:
+def factors_reset(*, actor: Actor, user: models.User) -> int:
     """Remove all factors of someone who has lost them; returns how many."""
     require(actor, Action.USER_CREATE)
     with transaction.atomic():
         _lock(user)
-        count, _ = SecondFactor.objects.filter(user=user).delete()
-        RecoveryCode.objects.filter(user=user).delete()
+        count, _ = models.SecondFactor.objects.filter(user=user).delete()
+        models.RecoveryCode.objects.filter(user=user).delete()
         facts: Facts = {"user": user.email, "factors": count}
         audit_record(actor, "second_factor.reset", subject=user, detail=facts)
     return count
 
 
-def recovery_codes_make(*, user: User) -> list[str]:
+def recovery_codes_make(*, user: models.User) -> list[str]:
     """New recovery codes, known here and never again; earlier ones stop working."""
     codes = [secrets.token_hex(RECOVERY_BYTES) for _ in range(RECOVERY_CODES)]
     with transaction.atomic():
-        RecoveryCode.objects.filter(user=user).delete()
-        RecoveryCode.objects.bulk_create(
-            RecoveryCode(user=user, digest=_digest(code)) for code in codes
+        models.RecoveryCode.objects.filter(user=user).delete()
+        models.RecoveryCode.objects.bulk_create(
+            models.RecoveryCode(user=user, digest=_digest(code)) for code in codes
         )
         audit_record(user, "recovery_codes.make", subject=user)
     return ["-".join(code[at : at + 5] for at in range(0, len(code), 5)) for code in codes]
 
 
-def code_use(*, user: User, code: str) -> bool:
+def code_use(*, user: models.User, code: str) -> bool:
     """Whether this is a code of the user's app, or a recovery code, that was not used before."""
     code = code.strip().replace(" ", "").replace("-", "").lower()
     if not code.isascii() or not 1 <= len(code) <= CODE_CHARS_MAX:
@@ -176,24 +173,24 @@ def code_use(*, user: User, code: str) -> bool:
     return _app_code_use(user, code) or _recovery_code_use(user, code)
 
 
-def _app_code_use(user: User, code: str) -> bool:
-    factor = SecondFactor.objects.filter(user=user, kind=FactorKind.TOTP).first()
+def _app_code_use(user: models.User, code: str) -> bool:
+    factor = models.SecondFactor.objects.filter(user=user, kind=models.FactorKind.TOTP).first()
     if factor is None:
         return False
     secret = unsealed(settings.FACTOR_KEY, bytes(factor.material), _place(factor)).decode()
     step = _step_of(secret, code, after=factor.last_step)
     # The condition decides between two who send the same code at once.
     return step is not None and bool(
-        SecondFactor.objects.filter(id=factor.id, last_step__lt=step).update(
+        models.SecondFactor.objects.filter(id=factor.id, last_step__lt=step).update(
             last_step=step, last_used_at=timezone.now()
         )
     )
 
 
-def _recovery_code_use(user: User, code: str) -> bool:
+def _recovery_code_use(user: models.User, code: str) -> bool:
     now = timezone.now()
     with transaction.atomic():
-        rows = RecoveryCode.objects.filter(user=user, digest=_digest(code), used_at=None)
+        rows = models.RecoveryCode.objects.filter(user=user, digest=_digest(code), used_at=None)
         used = bool(rows.update(used_at=now))
         if used:
             audit_record(user, "recovery_code.use", subject=user)
@@ -209,8 +206,8 @@ def _step_of(secret: str, code: str, *, after: int) -> int | None:
     return next((s for s in steps if secrets.compare_digest(app.generate_otp(s), code)), None)
 
 
-def _add(factor: SecondFactor) -> list[str]:
-    held = SecondFactor.objects.filter(user=factor.user).count()
+def _add(factor: models.SecondFactor) -> list[str]:
+    held = models.SecondFactor.objects.filter(user=factor.user).count()
     if held >= FACTORS_MAX:
         raise ValidationError({"label": f"At most {FACTORS_MAX} factors."})
     factor.save(force_insert=True)
@@ -218,16 +215,16 @@ def _add(factor: SecondFactor) -> list[str]:
     return [] if held else recovery_codes_make(user=factor.user)
 
 
-def _audit(user: User, action: str, factor: SecondFactor) -> None:
+def _audit(user: models.User, action: str, factor: models.SecondFactor) -> None:
     facts: Facts = {"kind": factor.kind, "label": factor.label}
     audit_record(user, action, subject=factor, detail=facts)
 
 
-def _lock(user: User) -> None:
-    User.objects.select_for_update().get(id=user.id)
+def _lock(user: models.User) -> None:
+    models.User.objects.select_for_update().get(id=user.id)
 
 
-def _place(factor: SecondFactor) -> bytes:
+def _place(factor: models.SecondFactor) -> bytes:
     return f"{_PURPOSE}:{factor.id}:{factor.user_id}".encode()
 
 
@@ -243,19 +240,19 @@ def second_factor_require(*, actor: Actor, organization_id: uuid.UUID, required:
     Raises ValidationError on `second_factor_required` for an owner who has none.
     """
     require(actor, Action.SECURITY_SET, organization_id)
-    if required and isinstance(actor, User) and not has_factors(user=actor):
+    if required and isinstance(actor, models.User) and not has_factors(user=actor):
         told = "Add a second factor to your own account first."
         raise ValidationError({"second_factor_required": told})
     with organization_scope([organization_id]):
-        rows = Organization.objects.filter(id=organization_id)
+        rows = models.Organization.objects.filter(id=organization_id)
         # The condition decides a race; losing it is an ordinary answer.
         if not rows.exclude(second_factor_required=required).update(
             second_factor_required=required
         ):
             return False
-        lacking = Membership.objects.filter(LACKS_FACTOR, organization_id=organization_id)
+        lacking = models.Membership.objects.filter(LACKS_FACTOR, organization_id=organization_id)
         users = list(lacking.values_list("user_id", flat=True))
-        User.objects.filter(id__in=users).update(tokens_from=timezone.now())
+        models.User.objects.filter(id__in=users).update(tokens_from=timezone.now())
         audit_record(
             actor,
             "organization.second_factor",

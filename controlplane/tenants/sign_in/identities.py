@@ -29,7 +29,9 @@ def identity_user(*, issuer: str, subject: str, email: str, token: str = "") -> 
 
     Raises NotInvited, and BadInvitation for a link that is no good for them.
     """
-    known = _linked(issuer, subject)
+    rows = OutsideIdentity.objects.select_related("user")
+    found = rows.filter(issuer=issuer, subject=subject).first()
+    known = found.user if found else None
     if known is not None:
         if not known.is_active:
             raise NotInvited
@@ -46,12 +48,6 @@ def identity_user(*, issuer: str, subject: str, email: str, token: str = "") -> 
         made = OutsideIdentity.objects.create(user=user, issuer=issuer, subject=subject)
         audit_record(user, "identity.link", subject=made, detail={"issuer": issuer, "email": email})
     return user
-
-
-def _linked(issuer: str, subject: str) -> User | None:
-    rows = OutsideIdentity.objects.select_related("user")
-    found = rows.filter(issuer=issuer, subject=subject).first()
-    return found.user if found else None
 
 
 def _invited(email: str, token: str) -> User:

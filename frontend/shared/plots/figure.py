@@ -12,7 +12,6 @@ from typing import Any, Protocol, runtime_checkable
 
 from controlplane.kernel.histogram import Histogram
 from frontend.shared import formats
-from frontend.shared.formats import PERCENTILES, SHARES
 
 # Labels within a decade: the fewer decades, the more.
 COARSE, MIDDLE, FINE = (1.0,), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0)
@@ -229,10 +228,10 @@ class Figure:
 
 def percentile_lines(found: Histograms, times: Sequence[datetime], color: str) -> list[Line]:
     """p50, p95 and p99 of one thing: one colour, and a dash each."""
-    columns = columns_of(found, times, SHARES)
+    columns = columns_of(found, times, formats.SHARES)
     return [
         Line(f"p{percent}", values, color, dash)
-        for percent, values, dash in zip(PERCENTILES, columns, DASHES, strict=True)
+        for percent, values, dash in zip(formats.PERCENTILES, columns, DASHES, strict=True)
     ]
 
 

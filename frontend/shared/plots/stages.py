@@ -47,13 +47,13 @@ def cache_figure(points: Points, before: Points, times: Sequence[datetime]) -> F
     return Figure("cache", "Cache hit rate", finding, times, lines, Axis("%", most=HUNDRED))
 
 
-def _prompt_shares(points: Points, times: Sequence[datetime], figure: str) -> list[float | None]:
+def _prompt_shares(points: Points, times: Sequence[datetime], named: str) -> list[float | None]:
     """Percent of all prompt tokens; a gap where no prompt was read."""
     shares: list[float | None] = []
     for at in times:
         usage = points[at].usage if at in points else UsageSum()
         prompt = usage.uncached + usage.cached
-        shares.append(HUNDRED * getattr(usage, figure) / prompt if prompt else None)
+        shares.append(HUNDRED * getattr(usage, named) / prompt if prompt else None)
     return shares
 
 

@@ -26,15 +26,12 @@ def check_vocabulary(folder: Path, vocab_size: int) -> None:
         found = f"ids go up to {highest}, but the model's vocab_size is {vocab_size}"
         raise ModelError(f"{path}: vocabulary: {found}")
     if (folder / "tokenizer_config.json").exists():
-        _check_template_tokens(Fields(folder / "tokenizer_config.json"), vocabulary)
-
-
-def _check_template_tokens(settings: Fields, vocabulary: dict[str, int]) -> None:
-    for name in TEMPLATE_TOKENS:
-        token = settings.values.get(name)
-        text = token.get("content") if isinstance(token, dict) else token
-        if text is not None and text not in vocabulary:
-            raise settings.error(name, f"{text!r} is not in the vocabulary of tokenizer.json")
+        settings = Fields(folder / "tokenizer_config.json")
+        for name in TEMPLATE_TOKENS:
+            token = settings.values.get(name)
+            text = token.get("content") if isinstance(token, dict) else token
+            if text is not None and text not in vocabulary:
+                raise settings.error(name, f"{text!r} is not in the vocabulary of tokenizer.json")
 
 
 def _vocabulary(tokenizer: dict[str, object]) -> dict[str, int]:

@@ -132,7 +132,11 @@ class GrammarQueue:
         finally:
             entry.waiters -= 1
             if not entry.waiters and entry is not self._compiled:
-                self._drop(tenant, grammar, entry)
+                mine = self._waiting.get(tenant, {})
+                if mine.get(grammar) is entry:
+                    del mine[grammar]
+                    if not mine:
+                        del self._waiting[tenant]
 
     def _entry(self, tenant: bytes, grammar: Grammar) -> Entry:
         mine = self._waiting.get(tenant, {})
@@ -144,13 +148,6 @@ class GrammarQueue:
             mine[grammar] = Entry(asyncio.get_running_loop().create_future())
             self._waiting[tenant] = mine
         return mine[grammar]
-
-    def _drop(self, tenant: bytes, grammar: Grammar, entry: Entry) -> None:
-        mine = self._waiting.get(tenant, {})
-        if mine.get(grammar) is entry:
-            del mine[grammar]
-            if not mine:
-                del self._waiting[tenant]
 
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)

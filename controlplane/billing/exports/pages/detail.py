@@ -2,20 +2,12 @@
 
 from datetime import UTC, datetime
 
-from controlplane.billing.cells import (
-    MICRO_PLACES,
-    NANO_PLACES,
-    Value,
-    columns,
-    decimal_text,
-    instant_text,
-    line_writer,
-)
+from controlplane.billing import cells
 from controlplane.billing.exports.pages.lines import ChargedLine, LineReader, place_from
 from controlplane.billing.exports.pages.scope import ExportPage, Scope
 from controlplane.kernel.ids import public_id
 
-COLUMNS = columns("""
+COLUMNS = cells.columns("""
     request_id             text   Request id, as in its response.
     line                   number 1 settles, 2 is an overage or a late charge.
     kind                   text   `settle`, `overage` (beyond the hold), `late` (after it expired).
@@ -47,7 +39,7 @@ class DetailPages:
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
         self._reader = LineReader(scope.organization, scope.start, scope.through)
-        self._write = line_writer(COLUMNS, raw=scope.raw)
+        self._write = cells.line_writer(COLUMNS, raw=scope.raw)
 
     def page(self, cursor: str) -> ExportPage:
         place = place_from(cursor) if cursor else self._reader.first()
@@ -59,15 +51,15 @@ class DetailPages:
             share=self._reader.share(after) if after else 1.0,
         )
 
-    def _values(self, line: ChargedLine) -> tuple[Value, ...]:
+    def _values(self, line: ChargedLine) -> tuple[cells.Value, ...]:
         names = self._scope.names
         asked_at = datetime.fromtimestamp((line.request.int >> 80) / 1_000, UTC)
         return (
             public_id("req", line.request),
             line.slot,
             line.kind,
-            instant_text(asked_at),
-            instant_text(line.booked_at),
+            cells.instant_text(asked_at),
+            cells.instant_text(line.booked_at),
             public_id("proj", line.project),
             names.projects.get(line.project),
             public_id("key", line.key),
@@ -77,10 +69,10 @@ class DetailPages:
             line.uncached,
             line.cached,
             line.output,
-            decimal_text(line.input_pico, MICRO_PLACES),
-            decimal_text(line.cached_pico, MICRO_PLACES),
-            decimal_text(line.output_pico, MICRO_PLACES),
-            decimal_text(line.amount, NANO_PLACES),
+            cells.decimal_text(line.input_pico, cells.MICRO_PLACES),
+            cells.decimal_text(line.cached_pico, cells.MICRO_PLACES),
+            cells.decimal_text(line.output_pico, cells.MICRO_PLACES),
+            cells.decimal_text(line.amount, cells.NANO_PLACES),
             line.amount,
             line.source or None,
         )

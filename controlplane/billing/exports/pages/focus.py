@@ -9,15 +9,7 @@ from typing import Any
 
 from django.conf import settings
 
-from controlplane.billing.cells import (
-    MICRO_PLACES,
-    PICO_PLACES,
-    Value,
-    columns,
-    decimal_text,
-    line_writer,
-    time_text,
-)
+from controlplane.billing import cells
 from controlplane.billing.documents.services import OWN as OF_A_DOCUMENT
 from controlplane.billing.exports.models import ExportGrain
 from controlplane.billing.exports.pages import buckets, lines
@@ -27,7 +19,7 @@ from controlplane.billing.months.periods import period_of
 from controlplane.kernel.ids import public_id
 from controlplane.kernel.money import PICO_PER_NANO
 
-COLUMNS = columns("""
+COLUMNS = cells.columns("""
     BilledCost          number Exact charge in USD, twelve decimals.
     BillingAccountId    text   Organization id.
     BillingAccountName  free   Its current name.
@@ -106,7 +98,7 @@ class FocusPages:
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
-        self._write = line_writer(COLUMNS, raw=scope.raw)
+        self._write = cells.line_writer(COLUMNS, raw=scope.raw)
         self._step = buckets.STEPS[ExportGrain(scope.grain)]
 
     def page(self, cursor: str) -> ExportPage:
@@ -135,10 +127,10 @@ class FocusPages:
             share=1.0,
         )
 
-    def _line(self, row: dict[str, Value]) -> str:
+    def _line(self, row: dict[str, cells.Value]) -> str:
         return self._write([row.get(column.name) for column in COLUMNS])
 
-    def _charge(self, charge: buckets.BucketCharge) -> dict[str, Value]:
+    def _charge(self, charge: buckets.BucketCharge) -> dict[str, cells.Value]:
         names, group, part = self._scope.names, charge.group, charge.part
         priced = part.token_type != buckets.ROUNDING
         sku = f"{group.model}/{part.token_type}"
@@ -165,14 +157,14 @@ class FocusPages:
             "x_TokenType": part.token_type,
         }
         if part.tokens is not None and part.rate_pico is not None:
-            unit_price = decimal_text(part.rate_pico, MICRO_PLACES)
+            unit_price = cells.decimal_text(part.rate_pico, cells.MICRO_PLACES)
             row |= {
-                "ConsumedQuantity": decimal_text(part.tokens * 10, TOKENS_PLACES),
+                "ConsumedQuantity": cells.decimal_text(part.tokens * 10, TOKENS_PLACES),
                 "ConsumedUnit": "Tokens",
                 "ContractedUnitPrice": unit_price,
                 "ListUnitPrice": unit_price,
                 "PricingCategory": "Standard",
-                "PricingQuantity": decimal_text(part.tokens, MICRO_PLACES),
+                "PricingQuantity": cells.decimal_text(part.tokens, cells.MICRO_PLACES),
                 "PricingUnit": "1000000 Tokens",
                 "SkuId": sku,
                 "SkuMeter": METERS[part.token_type],
@@ -181,7 +173,7 @@ class FocusPages:
             }
         return row
 
-    def _entry(self, entry: JournalEntry, reversed_at: datetime | None) -> dict[str, Value]:
+    def _entry(self, entry: JournalEntry, reversed_at: datetime | None) -> dict[str, cells.Value]:
         """A reversal stands in the charge period of what it reverses."""
         nano = lines.owed_nano(entry)
         begin = self._bucket_of(reversed_at or entry.booked_at)
@@ -204,7 +196,7 @@ class FocusPages:
     def _common(
         self, booked_at: datetime, start: datetime, end: datetime, pico: int
     ) -> dict[str, Any]:
-        month, cost = period_of(booked_at), decimal_text(pico, PICO_PLACES)
+        month, cost = period_of(booked_at), cells.decimal_text(pico, cells.PICO_PLACES)
         return {
             **dict.fromkeys(("BilledCost", "ContractedCost", "EffectiveCost", "ListCost"), cost),
             **dict.fromkeys(SAME_ISSUER, settings.INVOICE_ISSUER["name"]),
@@ -212,11 +204,11 @@ class FocusPages:
             "BillingAccountName": self._scope.names.organization,
             "BillingAccountType": "Organization",
             "BillingCurrency": "USD",
-            "BillingPeriodStart": time_text(month.start),
-            "BillingPeriodEnd": time_text(month.end),
+            "BillingPeriodStart": cells.time_text(month.start),
+            "BillingPeriodEnd": cells.time_text(month.end),
             "ChargeFrequency": "Usage-Based",
-            "ChargePeriodStart": time_text(start),
-            "ChargePeriodEnd": time_text(end),
+            "ChargePeriodStart": cells.time_text(start),
+            "ChargePeriodEnd": cells.time_text(end),
             "HostProviderName": HOST,
             "InvoiceId": self._scope.invoices.get(month.name),
             "ServiceCategory": "AI and Machine Learning",

@@ -10,14 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 from django.db.models import Sum
 
-from controlplane.billing.cells import (
-    NANO_PLACES,
-    Value,
-    columns,
-    decimal_text,
-    instant_text,
-    line_writer,
-)
+from controlplane.billing import cells
 from controlplane.billing.exports.models import ExportGrain
 from controlplane.billing.exports.pages.lines import AHEAD_MAX, LineReader, entries_read, place_from
 from controlplane.billing.exports.pages.scope import ExportPage, Scope
@@ -29,7 +22,7 @@ from controlplane.kernel.ids import public_id
 from controlplane.telemetry.reading import TooMuchToRead, bounded_read
 from controlplane.telemetry.selectors_requests import id_floor
 
-COLUMNS = columns("""
+COLUMNS = cells.columns("""
     date            time   Posting date, UTC.
     voucher         text   Transaction id: `day-` and the date, or the id of one line.
     booked_at       time   Posting time; null for daily sums.
@@ -61,7 +54,7 @@ class JournalPages:
         self._scope = scope
         self._by_day = ExportGrain(scope.grain) is ExportGrain.DAY
         self._reader = LineReader(scope.organization, scope.start, scope.through)
-        self._write = line_writer(COLUMNS, raw=scope.raw)
+        self._write = cells.line_writer(COLUMNS, raw=scope.raw)
 
     def page(self, cursor: str) -> ExportPage:
         if self._by_day:
@@ -138,11 +131,11 @@ class JournalPages:
         entry: JournalEntry | None = None,
     ) -> str:
         debited = amount > 0
-        side = decimal_text(abs(amount), NANO_PLACES)
-        values: tuple[Value, ...] = (
+        side = cells.decimal_text(abs(amount), cells.NANO_PLACES)
+        values: tuple[cells.Value, ...] = (
             at.astimezone(UTC).date().isoformat(),
             voucher,
-            None if kind == "day" else instant_text(at),
+            None if kind == "day" else cells.instant_text(at),
             kind,
             account_text(account),
             side if debited else None,

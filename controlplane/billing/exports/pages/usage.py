@@ -1,19 +1,11 @@
 """What was used, by hour or day, project, key, model and kind of token."""
 
-from controlplane.billing.cells import (
-    MICRO_PLACES,
-    PICO_PLACES,
-    Value,
-    columns,
-    decimal_text,
-    line_writer,
-    time_text,
-)
+from controlplane.billing import cells
 from controlplane.billing.exports.pages import buckets
 from controlplane.billing.exports.pages.scope import ExportPage, Scope
 from controlplane.kernel.ids import public_id
 
-COLUMNS = columns("""
+COLUMNS = cells.columns("""
     start           time   Start of the hour or day in UTC, by posting time.
     end             time   End of the hour or day, exclusive.
     project_id      text   Project id.
@@ -40,7 +32,7 @@ class UsagePages:
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
-        self._write = line_writer(COLUMNS, raw=scope.raw)
+        self._write = cells.line_writer(COLUMNS, raw=scope.raw)
 
     def page(self, cursor: str) -> ExportPage:
         window = buckets.window_read(self._scope, buckets.start_from(cursor, self._scope))
@@ -51,11 +43,11 @@ class UsagePages:
             share=self._scope.share(window.end),
         )
 
-    def _values(self, charge: buckets.BucketCharge) -> tuple[Value, ...]:
+    def _values(self, charge: buckets.BucketCharge) -> tuple[cells.Value, ...]:
         names, group, part = self._scope.names, charge.group, charge.part
         return (
-            time_text(charge.start),
-            time_text(charge.end),
+            cells.time_text(charge.start),
+            cells.time_text(charge.end),
             public_id("proj", group.project),
             names.projects.get(group.project),
             public_id("key", group.key),
@@ -64,8 +56,10 @@ class UsagePages:
             group.price_version,
             part.token_type,
             part.tokens,
-            None if part.rate_pico is None else decimal_text(part.rate_pico, MICRO_PLACES),
-            decimal_text(part.pico, PICO_PLACES),
+            None
+            if part.rate_pico is None
+            else cells.decimal_text(part.rate_pico, cells.MICRO_PLACES),
+            cells.decimal_text(part.pico, cells.PICO_PLACES),
             part.requests,
             part.nano,
             group.end_user or None,

@@ -21,7 +21,6 @@ from controlplane.fleet.driver import POLL_S, Driver, DriverHost
 from controlplane.fleet.models import Node
 from controlplane.fleet.overview import NodeView, signals
 from controlplane.fleet.selectors import digest_list, fleet_get
-from controlplane.fleet.services import LIFE_HOURS_DEFAULT, TokenDraft, digest_decide, token_create
 
 ABOUT = {
     "approve": (services.node_approve, "approve a waiting node"),
@@ -56,7 +55,7 @@ class Command(BaseCommand):
         token.add_argument("--pool", default="default")
         token.add_argument("--model", action="append", metavar="M", help="repeat; default: any")
         token.add_argument("--approved", action="store_true", help="approve the node automatically")
-        token.add_argument("--hours", type=int, default=LIFE_HOURS_DEFAULT)
+        token.add_argument("--hours", type=int, default=services.LIFE_HOURS_DEFAULT)
         commands.add_parser("digests", help="show tokenizers offered by nodes")
         for word in ("approve", "refuse"):
             decide = commands.add_parser(f"digest-{word}", help=f"{word} an offered tokenizer")
@@ -73,17 +72,14 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         command = options["command"]
         if command in ABOUT:
-            self._act(command, options)
+            more = {"deadline_s": options["deadline"]} if command == "drain" else {}
+            with arguments_named(deadline_s="--deadline"):
+                changed = ABOUT[command][0](actor=OPERATOR, node=_node(options["node"]), **more)
+            self.stdout.write("Done." if changed else "Nothing to change.")
         elif command.startswith("digest-"):
             self._decide(options, approved=command == "digest-approve")
         else:
             getattr(self, f"_{command}")(options)
-
-    def _act(self, command: str, options: dict[str, Any]) -> None:
-        more = {"deadline_s": options["deadline"]} if command == "drain" else {}
-        with arguments_named(deadline_s="--deadline"):
-            changed = ABOUT[command][0](actor=OPERATOR, node=_node(options["node"]), **more)
-        self.stdout.write("Done." if changed else "Nothing to change.")
 
     def _allow(self, options: dict[str, Any]) -> None:
         with arguments_named(models="--model"):
@@ -103,14 +99,14 @@ class Command(BaseCommand):
                 self.stdout.write(f"  {_line(view)}")
 
     def _token(self, options: dict[str, Any]) -> None:
-        draft = TokenDraft(
+        draft = services.TokenDraft(
             pool=options["pool"],
             models=options["model"],
             approved=options["approved"],
             life_hours=options["hours"],
         )
         with arguments_named(pool="--pool", models="--model", life_hours="--hours"):
-            made = token_create(actor=OPERATOR, draft=draft)
+            made = services.token_create(actor=OPERATOR, draft=draft)
         self.stdout.write(made.secret)
         self.stderr.write("Not shown again; the node reads it from SLUICE_ENROL_TOKEN.")
 
@@ -126,7 +122,7 @@ class Command(BaseCommand):
         found = exact or [row for row in found if row.digest.startswith(start)]
         if len(found) != 1:
             raise CommandError(f"DIGEST: {len(found)} of {model!r} begin with {start!r}.")
-        changed = digest_decide(actor=OPERATOR, digest=found[0], approved=approved)
+        changed = services.digest_decide(actor=OPERATOR, digest=found[0], approved=approved)
         self.stdout.write("Done." if changed else "Nothing to change.")
 
     def _drive(self, options: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ node's part tells how far it is with the prompts, what other gateways have sent 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ class NoCredit(Exception):
     """The node has as many of our jobs as it offered to take."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Told:
     """The node's last load figures, in tokens.
 
@@ -29,19 +31,13 @@ class Told:
     be evicted next was last used.
     """
 
-    __slots__ = (
-        "caches", "empty_tokens", "free_tokens", "oldest_at_s", "others_active", "others_tokens",
-        "own_tokens",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.own_tokens: int | None = None
-        self.others_active = 0
-        self.others_tokens = 0
-        self.free_tokens = inf
-        self.empty_tokens = inf
-        self.caches = False
-        self.oldest_at_s = 0.0
+    own_tokens: int | None = None
+    others_active: int = 0
+    others_tokens: int = 0
+    free_tokens: float = inf
+    empty_tokens: float = inf
+    caches: bool = False
+    oldest_at_s: float = 0.0
 
 
 class Ready(NamedTuple):

@@ -181,16 +181,13 @@ def admitted(nodes: Sequence[AnyGuarded]) -> list[AnyGuarded]:
     return [each for each in nodes if each not in out] or list(nodes)
 
 
-class KnownNode:
+class KnownNode(msgspec.Struct, eq=False):
     """One node: whether it gets work, how long it takes, and how long it is silent with work."""
 
-    __slots__ = ("_times", "breaker", "left_s", "quiet")
-
-    def __init__(self, breaker: Breaker) -> None:
-        self.breaker = breaker
-        self.quiet = Spread()
-        self.left_s: float | None = None
-        self._times: dict[str, Times] = {}
+    breaker: Breaker
+    quiet: Spread = msgspec.field(default_factory=Spread)
+    left_s: float | None = None
+    _times: dict[str, Times] = {}
 
     def times(self, model: str) -> Times:
         times = self._times.get(model)

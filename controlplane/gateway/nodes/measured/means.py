@@ -1,6 +1,7 @@
 """What the nodes of one model are like together: the state that routing costs depend on."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import exp
 
 from controlplane.gateway.nodes.measured.account import NodeAccount
@@ -14,20 +15,18 @@ OLDEST_S_MIN = 0.001
 SILENT_S = 1.0
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class FleetMeans:
     """Means over the nodes: `prefill_tokens_per_s`, `oldest_s` (age of the oldest cached block) and
     `backlog`, the share of nodes where prompts wait, over the last seconds. `silent` are those that
     have had work for a while and have said nothing.
     """
 
-    __slots__ = ("_observed_s", "backlog", "oldest_s", "prefill_tokens_per_s", "silent")
-
-    def __init__(self) -> None:
-        self.backlog = 0.0
-        self.oldest_s = OLDEST_S_MIN
-        self.prefill_tokens_per_s = PREFILL_TOKENS_PER_S_UNKNOWN
-        self.silent: frozenset[NodeAccount] = frozenset()
-        self._observed_s: float | None = None
+    backlog: float = 0.0
+    oldest_s: float = OLDEST_S_MIN
+    prefill_tokens_per_s: float = PREFILL_TOKENS_PER_S_UNKNOWN
+    silent: frozenset[NodeAccount] = frozenset()
+    _observed_s: float | None = None
 
     @property
     def copy_weight(self) -> float:

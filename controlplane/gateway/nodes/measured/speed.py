@@ -3,6 +3,8 @@
 A node that has not shown it yet is taken to be like its peers.
 """
 
+from dataclasses import dataclass, field
+
 EWMA_WEIGHT = 0.1
 PREFILL_TOKENS_PER_S_UNKNOWN = 10_000.0
 STEP_S_UNKNOWN = 0.01
@@ -12,13 +14,11 @@ PREFILL_TOKENS_PER_S_MAX = 1e7
 STEP_S_MAX = 10.0
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Ewma:
     """Exponentially weighted mean; `value` is None until the first sample."""
 
-    __slots__ = ("value",)
-
-    def __init__(self) -> None:
-        self.value: float | None = None
+    value: float | None = None
 
     def add(self, sample: float) -> None:
         if self.value is None:
@@ -27,21 +27,17 @@ class Ewma:
             self.value += EWMA_WEIGHT * (sample - self.value)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Speed:
     """`prefill_tokens_per_s` and `step_s` are learned where `learned_*`, assumed otherwise."""
 
-    __slots__ = (
-        "_products", "_squares", "_step_s", "learned_prefill", "learned_step",
-        "prefill_tokens_per_s", "step_s",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.prefill_tokens_per_s = PREFILL_TOKENS_PER_S_UNKNOWN
-        self.step_s = STEP_S_UNKNOWN
-        self.learned_prefill = self.learned_step = False
-        self._squares = Ewma()
-        self._products = Ewma()
-        self._step_s = Ewma()
+    prefill_tokens_per_s: float = PREFILL_TOKENS_PER_S_UNKNOWN
+    step_s: float = STEP_S_UNKNOWN
+    learned_prefill: bool = False
+    learned_step: bool = False
+    _squares: Ewma = field(default_factory=Ewma)
+    _products: Ewma = field(default_factory=Ewma)
+    _step_s: Ewma = field(default_factory=Ewma)
 
     def prefilled(self, tokens: int, seconds: float) -> None:
         """It computed this many prompt tokens in this time, which may also have held decodes.

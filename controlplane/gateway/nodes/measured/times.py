@@ -6,6 +6,7 @@ quick may pause once, and a cap, which also holds while little is known.
 """
 
 from collections import deque
+from dataclasses import dataclass, field
 from statistics import median
 
 import msgspec
@@ -23,17 +24,15 @@ MICROSECONDS_PER_S = 1_000_000
 FIRST_S_LEAST = 0.05
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Spread:
     """Durations, of which the last `SAMPLES` to twice as many count."""
 
-    __slots__ = ("_earlier", "_fresh", "_high_s", "_latest", "_taken")
-
-    def __init__(self) -> None:
-        self._earlier = Histogram()
-        self._latest = Histogram()
-        self._taken = 0
-        self._fresh = False
-        self._high_s: float | None = None
+    _earlier: Histogram = field(default_factory=Histogram)
+    _latest: Histogram = field(default_factory=Histogram)
+    _taken: int = 0
+    _fresh: bool = False
+    _high_s: float | None = None
 
     def record(self, seconds: float) -> None:
         self._latest.record(round(seconds * MICROSECONDS_PER_S))
@@ -81,13 +80,10 @@ class FirstToken(msgspec.Struct, frozen=True):
         return self.seconds / (FIRST_S_LEAST + self.waiting_tokens / prefill_tokens_per_s)
 
 
-class Times:
-    __slots__ = ("first", "longest_gap", "recent")
-
-    def __init__(self) -> None:
-        self.first = Spread()
-        self.longest_gap = Spread()
-        self.recent: deque[FirstToken] = deque(maxlen=RECENT_MAX)
+class Times(msgspec.Struct, eq=False):
+    first: Spread = msgspec.field(default_factory=Spread)
+    longest_gap: Spread = msgspec.field(default_factory=Spread)
+    recent: deque[FirstToken] = msgspec.field(default_factory=lambda: deque(maxlen=RECENT_MAX))
 
     def began(self, first: FirstToken) -> None:
         """A job has its first token."""

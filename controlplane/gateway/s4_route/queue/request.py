@@ -69,26 +69,14 @@ class NoRoom(Exception):
         self.position = position
 
 
-class QueueEntry:
+class QueueEntry(msgspec.Struct, eq=False):
     """One request in the queue; `position` and `wait_s` are those of its arrival."""
 
-    __slots__ = ("claim", "entered_s", "lane", "number", "position", "start", "wait_s", "waiting")
-
-    def __init__(
-        self,
-        lane: QueueLane,
-        claim: QueuedRequest,
-        *,
-        number: int,
-        entered_s: float,
-        position: int,
-        wait_s: float | None,
-    ) -> None:
-        self.lane = lane
-        self.claim = claim
-        self.number = number
-        self.entered_s = entered_s
-        self.position = position
-        self.wait_s = wait_s
-        self.start = 0.0
-        self.waiting = False
+    lane: QueueLane
+    claim: QueuedRequest
+    number: int
+    entered_s: float
+    position: int
+    wait_s: float | None
+    start: float = 0.0
+    waiting: bool = False

@@ -9,6 +9,7 @@ Counter (OSDI 2024), so that requests which leave unserved cost their tenant not
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import NamedTuple
 
@@ -18,14 +19,12 @@ TENANTS_MAX = 4096
 EMPTY_FLOWS_MAX = 16
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Shares:
     """The tags of one line's tenants in one priority class."""
 
-    __slots__ = ("_finish", "now")
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self._finish: dict[str, float] = {}
+    now: float = 0.0
+    _finish: dict[str, float] = field(default_factory=dict)
 
     def start(self, tenant: str, since: float) -> float:
         """The start tag of a tenant's head, which has waited since that virtual time."""
@@ -54,17 +53,15 @@ class Shares:
             del self._finish[next(iter(self._finish))]
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Flow:
     """One tenant's requests in one lane and class, in order of arrival."""
 
-    __slots__ = ("charge", "in_heap", "since", "tenant", "tickets")
-
-    def __init__(self, tenant: str) -> None:
-        self.tenant = tenant
-        self.tickets: OrderedDict[QueueEntry, None] = OrderedDict()
-        self.charge = 0.0
-        self.since = 0.0
-        self.in_heap = False
+    tenant: str
+    tickets: OrderedDict[QueueEntry, None] = field(default_factory=OrderedDict)
+    charge: float = 0.0
+    since: float = 0.0
+    in_heap: bool = False
 
 
 class QueueHead(NamedTuple):
@@ -75,6 +72,7 @@ class QueueHead(NamedTuple):
     ticket: QueueEntry
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Turns:
     """The order in which one lane's requests of one class are served.
 
@@ -82,13 +80,10 @@ class Turns:
     when it comes to the top.
     """
 
-    __slots__ = ("_flows", "_heap", "_shares", "count")
-
-    def __init__(self, shares: Shares) -> None:
-        self._shares = shares
-        self._flows: dict[str, Flow] = {}
-        self._heap: list[tuple[float, int, Flow]] = []
-        self.count = 0
+    _shares: Shares
+    _flows: dict[str, Flow] = field(default_factory=dict)
+    _heap: list[tuple[float, int, Flow]] = field(default_factory=list)
+    count: int = 0
 
     def add(self, ticket: QueueEntry, *, first: bool = False) -> None:
         """At the end of its tenant's requests, or before them all."""
@@ -104,7 +99,9 @@ class Turns:
         flow.charge += ticket.claim.charge
         self.count += 1
         if not flow.in_heap:
-            self._push(flow)
+            start = self._shares.start(flow.tenant, flow.since)
+            heappush(self._heap, (start, next(iter(flow.tickets)).number, flow))
+            flow.in_heap = True
 
     def remove(self, ticket: QueueEntry) -> None:
         flow = self._flows[ticket.claim.tenant]
@@ -159,11 +156,6 @@ class Turns:
         for flow in self._flows.values():
             if flow.tickets:
                 yield self._shares.start(flow.tenant, flow.since), flow
-
-    def _push(self, flow: Flow) -> None:
-        start = self._shares.start(flow.tenant, flow.since)
-        heappush(self._heap, (start, next(iter(flow.tickets)).number, flow))
-        flow.in_heap = True
 
     def _rebuild(self) -> None:
         self._flows = {name: flow for name, flow in self._flows.items() if flow.tickets}

@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from controlplane.gateway.s4_route.queue.request import QueuedRequest, QueueEntry
 
@@ -10,25 +11,21 @@ WAITING_MAX = 1024
 WAITING_TOKENS_MAX = 4 * 1024 * 1024
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Backlog:
     """What one tenant has waiting of one rank."""
 
-    __slots__ = ("charge", "tickets")
-
-    def __init__(self) -> None:
-        self.charge = 0.0
-        self.tickets: OrderedDict[QueueEntry, None] = OrderedDict()
+    charge: float = 0.0
+    tickets: OrderedDict[QueueEntry, None] = field(default_factory=OrderedDict)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class WaitingRequests:
     """Everyone who waits, by rank and tenant."""
 
-    __slots__ = ("_ranks", "count", "tokens")
-
-    def __init__(self) -> None:
-        self._ranks: dict[tuple[int, float], dict[str, Backlog]] = {}
-        self.count = 0
-        self.tokens = 0
+    _ranks: dict[tuple[int, float], dict[str, Backlog]] = field(default_factory=dict)
+    count: int = 0
+    tokens: int = 0
 
     def add(self, ticket: QueueEntry, *, first: bool = False) -> None:
         """One more waits, the newest of its tenant or the oldest."""

@@ -9,7 +9,6 @@ from controlplane.core.arguments import arguments_named
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.insights import compare as bounds
 from controlplane.insights.client import Client, Refused, gateway_url, key_from_environment
-from controlplane.insights.compare import Setup, WayResult
 from controlplane.insights.comparisons import cards_of, compared_models, comparison_save
 from controlplane.kernel.ids import public_id
 from controlplane.kernel.money import usd_text
@@ -56,7 +55,7 @@ class Command(BaseCommand):
             large, small = compared_models(
                 actor=OPERATOR, large=options["large"], small=options["small"]
             )
-        setup = Setup(
+        setup = bounds.Setup(
             large=large,
             small=small,
             **{name.replace("-", "_"): options[name.replace("-", "_")] for name in BOUNDS},
@@ -73,7 +72,7 @@ class Command(BaseCommand):
             f"Saved as {public_id('comparison', kept.id)}; see Comparison on the Insights page."
         )
 
-    def _show(self, way: WayResult) -> None:
+    def _show(self, way: bounds.WayResult) -> None:
         latency, first = way.latency_p50_us / US_PER_MS, way.ttft_p50_us / US_PER_MS
         cost = way.per_thousand_nano
         self.stdout.write(
