@@ -45,6 +45,8 @@ class NativeDecoder:
         self.width = Width(threads)
         block_bytes = shape.layers * shape.kv_heads * 2 * BLOCK * shape.head_dim * ITEM_BYTES
         self._cache = map_huge(placement.kv_blocks * block_bytes)
+        # Taken now: a step that is the first to write to a huge page waits up to 2 ms for it.
+        self.cache.zero_()
         self._model = self._pack(weights, placement.kv_blocks)
         self._engine = library.sluice_open(self._model, threads, SPIN_NS)
         if not self._engine:
