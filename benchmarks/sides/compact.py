@@ -1,7 +1,7 @@
 """Our compact engine as a node runs it: `python -m benchmarks.sides.compact DIR` and numbers.
 
-The numbers are WIDTH, KV_MIB and MIXED_MS. With `engine.COMPACT_ENVIRONMENT`, which a node sets
-for itself before torch is imported.
+The numbers are WIDTH, KV_MIB and MIXED_MS, which may be empty. With `engine.COMPACT_ENVIRONMENT`,
+which a node sets for itself before torch is imported.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class _Opened(CompactEngine):
 class _Compact(ClosedLoop):
     engine: _Opened
 
-    def __init__(self, path: str, width: int, kv_mib: int, mixed_ms: int) -> None:
+    def __init__(self, path: str, width: int, kv_mib: int, mixed_ms: int | None) -> None:
         self.kv_bytes = kv_mib * MEBIBYTE
         options = CompactOptions(running_max=width, kv_bytes=self.kv_bytes, mixed_ms=mixed_ms)
         super().__init__(_Opened(Path(path), options))
@@ -153,7 +153,8 @@ def read_gb_s() -> float:
 
 def load() -> dict[str, Any]:
     """The engine named on the command line."""
-    compact = _Compact(sys.argv[1], *map(int, sys.argv[2:]))
+    path, width, kv_mib, mixed_ms = sys.argv[1:]
+    compact = _Compact(path, int(width), int(kv_mib), int(mixed_ms) if mixed_ms else None)
     return {
         "run": compact.run,
         "cancels": compact.cancels,

@@ -18,7 +18,8 @@ class CompactOptions:
 
     `step_tokens` bounds the tokens of one engine step; `mixed_prefill_tokens` bounds its prompt
     tokens while other requests are decoding, and `mixed_ms` what a step with prompts of several
-    requests should take, so that a next token or a short prompt is not kept waiting.
+    requests should take, so that a next token or a short prompt is not kept waiting; None follows
+    what a step without prompts takes, see `schedule/pace.py`.
     `kv_blocks` overrides `kv_bytes`. `name` is what the model is offered as (default: its folder).
     `threads` None leaves torch's own choice. `speculate` auto drafts tokens by prompt lookup, up to
     `drafts_max` per sequence and step, as long as that pays; on drafts in any case.
@@ -33,7 +34,7 @@ class CompactOptions:
     kv_blocks: int | None = None
     step_tokens: int = 1024
     mixed_prefill_tokens: int = 512
-    mixed_ms: int = 40
+    mixed_ms: int | None = None
     running_max: int = 64
     threads: int | None = None
     speculate: str = "auto"

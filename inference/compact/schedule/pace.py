@@ -7,7 +7,11 @@ squares.
 
 from inference.compact.options import CompactOptions
 
-# While nobody decodes, and while there is no other prompt, a step may take more than `mixed_ms`.
+# Without `mixed_ms` a step with prompts may take so many times what one without takes, within
+# bounds: small steps cost little where a step costs little, and whoever waits does so for two.
+PLAIN_STEPS = 6
+MIXED_MS_MIN, MIXED_MS_MAX = 5, 40
+# While nobody decodes, and while there is no other prompt, a step may take more than that.
 ALONE = 4
 # A step may take so many times what one without prompts takes, whatever the bound: where that is
 # near the bound, prompts would not get on. What is alone keeps nobody waiting but who comes then.
@@ -24,7 +28,7 @@ class Pace:
     """Knows nothing before the first steps with prompts: then only the options bound them."""
 
     def __init__(self, options: CompactOptions) -> None:
-        self._mixed_us = options.mixed_ms * US_PER_MS
+        self._mixed_ms = options.mixed_ms
         self._plain_us = 0.0
         # Sums of tokens, of tokens times places and of times, each by each.
         self._sums = (0.0, 0.0, 0.0, 0.0, 0.0)
@@ -55,4 +59,8 @@ class Pace:
     def room_us(self, *, alone: bool) -> float:
         """Of a step, for prompts; more for one that is alone."""
         times, slowed = (ALONE, SLOWED_ALONE) if alone else (1, SLOWED)
-        return max(times * self._mixed_us, slowed * self._plain_us) - self._plain_us
+        mixed_ms = self._mixed_ms
+        if mixed_ms is None:
+            mixed_ms = PLAIN_STEPS * self._plain_us / US_PER_MS
+            mixed_ms = min(max(mixed_ms, MIXED_MS_MIN), MIXED_MS_MAX)
+        return max(times * mixed_ms * US_PER_MS, slowed * self._plain_us) - self._plain_us

@@ -7,7 +7,15 @@ import random
 import pytest
 
 from inference.compact.options import CompactOptions
-from inference.compact.schedule.pace import ALONE, SLOWED, Pace
+from inference.compact.schedule.pace import (
+    ALONE,
+    MIXED_MS_MAX,
+    MIXED_MS_MIN,
+    PLAIN_STEPS,
+    SLOWED,
+    US_PER_MS,
+    Pace,
+)
 
 PLAIN_US, TOKEN_US, PLACE_US = 8_000, 100.0, 0.25
 
@@ -54,3 +62,20 @@ def test_prompts_get_on_where_a_step_alone_takes_longer_than_the_bound() -> None
     pace = Pace(CompactOptions(mixed_ms=40))
     pace.note([], 300_000)
     assert pace.room_us(alone=False) == (SLOWED - 1) * 300_000
+
+
+@pytest.mark.parametrize(
+    ("plain_us", "step_us"),
+    [
+        (300, MIXED_MS_MIN * US_PER_MS),
+        (3_000, PLAIN_STEPS * 3_000),
+        (15_000, MIXED_MS_MAX * US_PER_MS),
+        (100_000, SLOWED * 100_000),
+    ],
+)
+def test_without_a_bound_it_follows_what_a_step_without_prompts_takes(
+    plain_us: int, step_us: int
+) -> None:
+    pace = Pace(CompactOptions())
+    pace.note([], plain_us)
+    assert pace.room_us(alone=False) == pytest.approx(step_us - plain_us)
