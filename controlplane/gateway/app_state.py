@@ -67,6 +67,8 @@ class AppState:
         self.routing = RoutingMemory()
         self.offload = Offload()
         self.pictures, self.fetches = Offload(), Offload(FETCHES_MAX)
+        # Requests that came, but for lines of batches, each of which has a copy of this.
+        self.served = 0
         # Requests that run without their clients, by id, each with its organization.
         self.background: dict[bytes, tuple[str, Call]] = {}
         self.moderations = asyncio.Semaphore(MODERATIONS_MAX)

@@ -70,6 +70,7 @@ log = logging.getLogger(__name__)
 async def serve(call: Call, exchange: Incoming, shape: ApiShape, state: AppState, out: Out) -> None:
     """Answer one request on `out`; every failure becomes an answer too."""
     call.trace = trace_of(call, state.trace_ratio)
+    state.served += 1
     run = Progress(call, state, Trail())
     kept = shape.keeping(run) if shape.keeping is not None else None
     try:

@@ -34,10 +34,12 @@ HOLD_GRACE_S = env.integer("SLUICE_HOLD_GRACE_S", 120, least=1, most=SECONDS_MAX
 # Hosts whose images requests may link to; `http://` before one allows links without encryption.
 IMAGE_HOSTS = tuple(host.lower() for host in env.words("SLUICE_IMAGE_HOSTS"))
 # Batches: how large a file may be, for how long files are kept unless asked otherwise, and which
-# part of what nodes take at once batches may have while nobody else asks; 0 runs none here.
+# part of what nodes take at once batches may have while nobody else asks, where 0 runs none here;
+# beside others a gateway begins so many lines a second.
 BATCH_FILE_MIB = env.integer("SLUICE_BATCH_FILE_MIB", 200, least=1, most=2_000)
 BATCH_FILES_DAYS = env.integer("SLUICE_BATCH_FILES_DAYS", 30, least=1, most=3_650)
 BATCH_SHARE_PERCENT = env.integer("SLUICE_BATCH_SHARE_PERCENT", 50, least=0, most=100)
+BATCH_LINES_PER_S = env.integer("SLUICE_BATCH_LINES_PER_S", 5, least=1, most=10_000)
 REGION = env.text("SLUICE_REGION", "local")
 # Where clients are: a header that those proxies set, or else the network of the client's address.
 REGION_HEADER = env.text("SLUICE_REGION_HEADER", "x-sluice-region").lower()

@@ -169,8 +169,10 @@ class RunningGateway:
 
     def _run_batches(self, state: AppState) -> BatchRunner | None:
         share = settings.BATCH_SHARE_PERCENT / 100
-        alive = self.gateways.listed
-        return BatchRunner(state, me=self.instance, share=share, lives=alive) if share else None
+        per_s, alive = settings.BATCH_LINES_PER_S, self.gateways.listed
+        if not share:
+            return None
+        return BatchRunner(state, me=self.instance, share=share, per_s=per_s, lives=alive)
 
     async def stop(self) -> None:
         """Let nodes go, settle what is open, write what was measured, close."""

@@ -21,6 +21,7 @@ from controlplane.gateway.ports_contents import BatchQuestion
 from controlplane.gateway.progress import Trail
 from controlplane.gateway.refusal import UNAVAILABLE, Refusal, bad_key, internal_error
 from controlplane.gateway.snapshot import KeyRecord
+from controlplane.kernel.clock import monotonic_s
 from controlplane.kernel.ids import new_request_id, public_request
 from controlplane.kernel.rules import PRIORITY_LOW
 from inference.contract.capabilities import BACKGROUND
@@ -138,8 +139,10 @@ GATHER_S = 0.02
 RUNNING_MAX = 64
 # Of a file that is read, and of lines that are cut off at once.
 BOUNDS = {"lines_max": 50_000, "errors_max": 100, "rows_max": 5_000}
-# Beside requests of others, batches take this part of their share.
+# Beside requests of others, batches take this part of their share. Others are there for so long
+# after the last of them came.
 BESIDE = 1 / 4
+OTHERS_S = 1.0
 RETRY_S_MAX, DOUBLINGS_MAX = 60, 6
 
 log = logging.getLogger(__name__)
@@ -156,17 +159,49 @@ _turn = msgspec.json.Decoder(BatchesTurn)
 _claimed = msgspec.json.Decoder(list[ClaimedLine])
 
 
+class LineStarts:
+    """When lines may begin: `per_s` of them while requests of others come, so that these hardly
+    ever meet one, else as many as find room. `served` tells how many have come.
+    """
+
+    def __init__(self, served: Callable[[], int], per_s: float) -> None:
+        self._served, self._per_s = served, per_s
+        self._seen = served()
+        self._others_s = self._due_s = 0.0
+
+    def others_came(self) -> bool:
+        """Whether somebody asked this gateway a moment ago."""
+        if (served := self._served()) != self._seen:
+            self._seen = served
+            self.note_others()
+        return monotonic_s() < self._others_s + OTHERS_S
+
+    def note_others(self) -> None:
+        """Somebody asks now, here or another gateway of the same nodes."""
+        self._others_s = monotonic_s()
+
+    def began(self, lines: int) -> None:
+        self._due_s = monotonic_s() + lines / self._per_s
+
+    async def wait(self) -> None:
+        """Until the next may begin."""
+        if self.others_came():
+            await asyncio.sleep(max(0.0, self._due_s - monotonic_s()))
+
+
 class BatchRunner:
-    """One gateway's part in all batches: at most `share` of what its nodes take at once.
+    """One gateway's part in all batches: at most `share` of what its nodes take at once, begun at
+    `per_s` a second beside requests of others.
 
     `lives` tells whether others count this gateway, known to them as `me`, among the living: where
     they may not, its lines are theirs.
     """
 
     def __init__(
-        self, state: AppState, *, me: str, share: float, lives: Callable[[], bool]
+        self, state: AppState, *, me: str, share: float, per_s: float, lives: Callable[[], bool]
     ) -> None:
         self._state, self._me, self._share, self._lives = state, me, share, lives
+        self._starts = LineStarts(lambda: state.served, per_s)
         self._running: dict[asyncio.Task[None], ClaimedLine] = {}
         self._wake = asyncio.Event()
         self._task = asyncio.create_task(self._run(), name="batches")
@@ -201,6 +236,7 @@ class BatchRunner:
                 async with asyncio.timeout(BUSY_S if busy else REST_S):
                     await self._wake.wait()
                 await asyncio.sleep(GATHER_S)
+            await self._starts.wait()
 
     async def _pass(self) -> bool:
         """Look what there is to do and begin it; whether there is anything."""
@@ -214,7 +250,9 @@ class BatchRunner:
         slots = [{"model": name, "slots": count} for name, count in wanted.items() if count]
         if slots:
             fresh = [UUID(bytes=new_request_id()) for _ in range(sum(wanted.values()))]
-            for line in _claimed.decode(await self._ask("claim", slots=slots, requests=fresh)):
+            lines = _claimed.decode(await self._ask("claim", slots=slots, requests=fresh))
+            self._starts.began(len(lines))
+            for line in lines:
                 self._running[asyncio.create_task(self._run_line(line))] = line
         return bool(turn.models)
 
@@ -227,7 +265,8 @@ class BatchRunner:
         ours = Counter(line.model for line in self._running.values())
         served = [fleet[name]] if name in fleet else list(fleet.values())
         free = min([self._idle(each) for each in served], default=0) - ours[name]
-        return max(0, min(free, RUNNING_MAX - len(self._running)))
+        most = 1 if self._starts.others_came() else RUNNING_MAX
+        return max(0, min(free, most, RUNNING_MAX - len(self._running)))
 
     def _idle(self, served: ServedModel) -> int:
         """How many lines may run on its nodes; none while anybody waits for one of their pools."""
@@ -238,6 +277,8 @@ class BatchRunner:
         accounts = [link.account for link in links]
         share = self._share * sum(one.credits for one in accounts)
         others = sum(one.active + one.others_active for one in accounts) > len(self._running)
+        if others:
+            self._starts.note_others()
         most = max(1, int(share * BESIDE if others else share))
         # The last free place is left to others, where there are any.
         return most if sum(one.credits_left for one in accounts) > others else 0
