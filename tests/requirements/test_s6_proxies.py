@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from django.http import HttpRequest
 from django.test import override_settings
 
+from controlplane import asgi
 from controlplane.core.audit.origin import client_address
 from controlplane.gateway.call import Call
 from controlplane.gateway.places import Places
@@ -34,6 +35,8 @@ from tests.support.raw import serving_app
 FOLDER = Path(__file__).parents[2] / "docker" / "proxies"
 # The proxy speaks to us from its own address; clients come from another of the same machine.
 TRUSTED = (f"{HOST}/32",)
+# Paths of a gateway that are not below /v1.
+OF_SERVERS = ("/tokenize", "/detokenize", "/score", "/rerank", "/v2/rerank")
 CLIENT = "127.0.0.9"
 FORGED = {
     "X-Forwarded-For": "10.9.9.9, 10.8.8.8",
@@ -232,6 +235,8 @@ async def test_each_prefix_gets_where_it_belongs(proxy: int) -> None:
         ("/api/schema", {"web"}),
         ("/v1/organization/costs", {"web"}),
         ("/v1/models", {"gw1", "gw2"}),
+        ("/tokens", {"web"}),
+        *((path, {"gw1", "gw2"}) for path in OF_SERVERS),
     ):
         seen = await asked(proxy, path)
         assert (seen["path"], seen["name"] in names) == (path, True)
@@ -293,10 +298,15 @@ def envoy_routes() -> Iterator[tuple[str, str, str]]:
         yield match, route["route"]["cluster"], route["route"].get("prefix_rewrite", match)
 
 
+def test_all_paths_of_gateways_are_known_here() -> None:
+    assert set(OF_SERVERS) == asgi.OF_SERVERS
+
+
 def test_envoys_routes_lead_where_they_should() -> None:
     assert list(envoy_routes()) == [
         ("/v1/organization/", "web", "/v1/organization/"),
         ("/v1/", "gateways", "/v1/"),
+        *((path, "gateways", path) for path in OF_SERVERS),
         ("/fleet", "gateways", "/fleet"),
         ("/fleet/gw1", "gw1", "/fleet"),
         ("/fleet/gw2", "gw2", "/fleet"),
