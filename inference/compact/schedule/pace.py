@@ -59,8 +59,8 @@ class Pace:
     def room_us(self, *, alone: bool) -> float:
         """Of a step, for prompts; more for one that is alone."""
         times, slowed = (ALONE, SLOWED_ALONE) if alone else (1, SLOWED)
-        mixed_ms = self._mixed_ms
-        if mixed_ms is None:
+        mixed_ms = float(self._mixed_ms or 0)
+        if self._mixed_ms is None:
             mixed_ms = PLAIN_STEPS * self._plain_us / US_PER_MS
             mixed_ms = min(max(mixed_ms, MIXED_MS_MIN), MIXED_MS_MAX)
         return max(times * mixed_ms * US_PER_MS, slowed * self._plain_us) - self._plain_us
