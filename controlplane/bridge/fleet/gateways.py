@@ -32,6 +32,9 @@ _log = structlog.get_logger(__name__)
 
 Addresses = tuple[GatewayAddress, ...]
 REPORT_S = 2.0
+# A gateway that no list has had may have begun after the last of them was asked for. Of so many
+# that were asked about it is remembered since when.
+UNKNOWN_S, UNKNOWN_MAX = 5.0, 10_000
 
 
 class GatewayList(PostgresSession):
@@ -51,6 +54,8 @@ class GatewayList(PostgresSession):
         self._changed = changed
         self._share = NO_SHARE
         self._lease_ends_s = 0.0
+        # Of each other gateway when it counts as gone: 0 once it was in a list.
+        self._gone_s: dict[str, float] = {}
         self.current: Addresses = ()
 
     @property
@@ -65,12 +70,17 @@ class GatewayList(PostgresSession):
     def may_live(self, instance: str) -> bool:
         """Whether another gateway is not known to be gone; one at this one's own address is.
 
-        Without a list that is up to date no one is.
+        Without a list that is up to date no one is, nor is one that has only just been heard of.
         """
+        now_s = monotonic_s()
         if not self.listed():
             return True
         urls = [each.url for each in self.current if each.instance == instance]
-        return bool(urls) and (not self._url or urls != [self._url])
+        if urls:
+            return not self._url or urls != [self._url]
+        if len(self._gone_s) >= UNKNOWN_MAX:
+            self._gone_s.clear()
+        return now_s < self._gone_s.setdefault(instance, now_s + UNKNOWN_S)
 
     async def close(self) -> None:
         """Stop, and leave the list if that is possible at once."""
@@ -105,6 +115,8 @@ class GatewayList(PostgresSession):
         self._lease_ends_s = asked_s + LEASE_S
         current = tuple(GatewayAddress(instance=row[0], url=row[1]) for row in rows)
         if current != self.current:
+            # Whoever was in a list and is in none any more is gone at once.
+            self._gone_s |= {each.instance: 0.0 for each in (*self.current, *current)}
             self.current = current
             self._changed(current)
 

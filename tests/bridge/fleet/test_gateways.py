@@ -10,6 +10,7 @@ from random import Random
 import pytest
 from django.conf import settings
 
+from controlplane.bridge.fleet import gateways
 from controlplane.bridge.fleet.gateways import LEASE_S, GatewayList
 from controlplane.bridge.limits.rate_share import NO_SHARE
 from controlplane.bridge.postgres.session import conninfo_from
@@ -68,11 +69,24 @@ async def test_a_gateway_counts_as_alive_until_it_is_known_to_be_gone(make: Make
     first = make("a")
     assert first.may_live("b"), "nobody has told yet"
     await until(lambda: bool(first.current))
-    assert not first.may_live("b")
+    assert first.may_live("b"), "it may have begun after the list was asked for"
     second = make("b")
-    await until(lambda: first.may_live("b"))
+    await until(lambda: len(first.current) == 2)
+    assert first.may_live("b")
     await second.close()
-    await until(lambda: not first.may_live("b"))
+    await until(lambda: len(first.current) == 1)
+    assert not first.may_live("b"), "it was in a list, and has left"
+
+
+async def test_a_gateway_that_no_list_has_counts_as_gone_after_a_while(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = make("a")
+    await until(lambda: bool(gateway.current))
+    assert gateway.may_live("b")
+    monkeypatch.setattr(gateways, "UNKNOWN_S", 0.0)
+    assert gateway.may_live("b"), "its time has begun"
+    assert not gateway.may_live("c")
 
 
 async def test_a_gateway_at_the_same_address_was_an_earlier_life(make: Make) -> None:
