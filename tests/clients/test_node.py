@@ -7,13 +7,11 @@ import json
 
 from controlplane.gateway.ports import Allowance, Room
 from controlplane.kernel.ids import REQUEST, public_id, uuid_of
-from inference.compact.options import CompactOptions
-from inference.engines.compact import CompactEngine
-from tests.support.fleet import MODEL, running_node
+from tests.support.fleet import MODEL
 from tests.support.node_client import run
 from tests.support.nodes import hand_node
 from tests.support.serving import Serving
-from tests.support.shipped import SHIPPED
+from tests.support.shipped_node import shipped_node
 
 
 async def test_answers_streams_and_error_classes(serving: Serving) -> None:
@@ -53,12 +51,8 @@ async def test_stream_that_breaks_raises(bare: Serving) -> None:
 
 
 async def test_tools_and_a_schema(bare: Serving) -> None:
-    options = CompactOptions(name=MODEL, device="cpu", dtype="float32", threads=1)
-    engine = CompactEngine(SHIPPED, options)
-    async with running_node(engine, bare.under_test.fleet_url, SHIPPED):
-        await bare.under_test.served()
+    async with shipped_node(bare.under_test):
         seen = await run("tools.mjs", bare)
-        await bare.under_test.at_rest()
     for made in (seen["whole"], seen["streamed"]):
         (call,) = made["message"]["tool_calls"]
         assert (made["finish_reason"], call["type"]) == ("tool_calls", "function")

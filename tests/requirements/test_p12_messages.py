@@ -11,12 +11,10 @@ import httpx2
 import jsonschema
 import pytest
 
-from inference.compact.options import CompactOptions
-from inference.engines.compact import CompactEngine
 from tests.gateway.anthropic.test_events import joined, read
-from tests.support.fleet import MODEL, running_node
+from tests.support.fleet import MODEL
 from tests.support.serving import Serving
-from tests.support.shipped import SHIPPED
+from tests.support.shipped_node import shipped_node
 
 PATH = "/v1/messages"
 MESSAGES: Any = [{"role": "user", "content": "Book a room in Rome for two nights."}]
@@ -37,12 +35,8 @@ CACHE = {"cache_control": {"type": "ephemeral"}}
 @pytest.fixture
 async def client(bare: Serving) -> AsyncIterator[httpx2.AsyncClient]:
     """Of a gateway with one node that runs the shipped model."""
-    options = CompactOptions(name=MODEL, device="cpu", dtype="float32", threads=1)
-    engine = CompactEngine(SHIPPED, options)
-    async with running_node(engine, bare.under_test.fleet_url, SHIPPED):
-        await bare.under_test.served()
+    async with shipped_node(bare.under_test):
         yield bare.client
-        await bare.under_test.at_rest()
 
 
 async def ask(client: httpx2.AsyncClient, **fields: Any) -> dict[str, Any]:

@@ -13,12 +13,10 @@ from openai import AsyncOpenAI
 from pydantic import BaseModel
 
 from controlplane.kernel.money import usd_text
-from inference.compact.options import CompactOptions
-from inference.engines.compact import CompactEngine
-from tests.support.fleet import MODEL, running_node
+from tests.support.fleet import MODEL
 from tests.support.ports import KEY
 from tests.support.serving import Serving
-from tests.support.shipped import SHIPPED
+from tests.support.shipped_node import shipped_node
 
 QUESTION = "Book a room in Rome for two nights."
 SCHEMA: dict[str, Any] = {
@@ -38,15 +36,11 @@ class Booking(BaseModel):
 @pytest.fixture
 async def client(steady: Serving) -> AsyncIterator[AsyncOpenAI]:
     """The official client of a gateway with one node that runs the shipped model."""
-    options = CompactOptions(name=MODEL, device="cpu", dtype="float32", threads=1)
-    engine = CompactEngine(SHIPPED, options)
     async with (
-        running_node(engine, steady.under_test.fleet_url, SHIPPED),
+        shipped_node(steady.under_test),
         AsyncOpenAI(base_url=f"{steady.under_test.url}/v1", api_key=KEY, max_retries=0) as client,
     ):
-        await steady.under_test.served()
         yield client
-        await steady.under_test.at_rest()
 
 
 async def test_a_whole_response(client: AsyncOpenAI, steady: Serving) -> None:

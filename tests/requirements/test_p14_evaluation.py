@@ -12,12 +12,10 @@ import httpx2
 import pytest
 from tokenizers import Tokenizer
 
-from inference.compact.options import CompactOptions
-from inference.engines.compact import CompactEngine
-from tests.support.fleet import MODEL, running_node
 from tests.support.oracle import oracle_scores
 from tests.support.serving import Serving
 from tests.support.shipped import END_TOKEN, SHIPPED, long_prompt, no_end
+from tests.support.shipped_node import shipped_node
 from tests.support.waiting import until
 
 TOLERANCE = 2e-3
@@ -28,13 +26,9 @@ TEXT = "The hotel has a room for two nights."
 @pytest.fixture
 async def serving(bare: Serving) -> AsyncIterator[Serving]:
     """A gateway with one node that runs the shipped model; nothing may stay open."""
-    options = CompactOptions(name=MODEL, device="cpu", dtype="float32", threads=1)
-    engine = CompactEngine(SHIPPED, options)
-    async with running_node(engine, bare.under_test.fleet_url, SHIPPED):
-        await bare.under_test.served()
+    async with shipped_node(bare.under_test):
         bare.client.timeout = httpx2.Timeout(TIMEOUT_S)
         yield bare
-        await bare.under_test.at_rest()
 
 
 @pytest.fixture(scope="module")

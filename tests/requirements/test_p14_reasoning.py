@@ -18,14 +18,13 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from inference.compact.options import CompactOptions
 from inference.contract.grammar import GRAMMAR_BYTES_MAX
-from inference.engines.compact import CompactEngine
-from tests.support.fleet import MODEL, running_node
+from tests.support.fleet import MODEL
 from tests.support.ports import KEY
 from tests.support.relay import relaying
 from tests.support.serving import Serving
 from tests.support.shipped import no_end
+from tests.support.shipped_node import shipped_node
 from tests.support.thinking import make_shipped, text_of
 from tests.support.upstream import text_chunk, thought_chunk, usage_chunk
 
@@ -56,18 +55,15 @@ async def client(
 ) -> AsyncIterator[AsyncOpenAI]:
     """The official client of a gateway with one node that runs the shipped model, with marks."""
     folder = make_shipped(tmp_path_factory.mktemp("shipped"), SWITCHED)
-    options = CompactOptions(name=MODEL, device="cpu", dtype="float32", threads=1)
     async with (
-        running_node(CompactEngine(folder, options), bare.under_test.fleet_url, folder),
+        shipped_node(bare.under_test, folder),
         AsyncOpenAI(base_url=f"{bare.under_test.url}/v1", api_key=KEY, max_retries=0) as client,
     ):
-        await bare.under_test.served()
         marks = text_of(folder).marks
         assert marks is not None
         client.ends = {str(marks.closing): 10}  # type: ignore[attr-defined]
         client.begins = {str(marks.opening): 100}  # type: ignore[attr-defined]
         yield client
-        await bare.under_test.at_rest()
 
 
 async def ask(client: Any, **fields: Any) -> Any:

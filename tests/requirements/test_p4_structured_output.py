@@ -15,12 +15,10 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from inference.compact.options import CompactOptions
-from inference.engines.compact import CompactEngine
-from tests.support.fleet import MODEL, running_node
+from tests.support.fleet import MODEL
 from tests.support.ports import KEY
 from tests.support.serving import Serving
-from tests.support.shipped import SHIPPED
+from tests.support.shipped_node import shipped_node
 
 MESSAGES: Any = [{"role": "user", "content": "Book a room in Rome for two nights."}]
 SCHEMA: dict[str, Any] = {
@@ -42,15 +40,11 @@ CANCEL: Any = {"type": "function", "function": {"name": "cancel"}}
 @pytest.fixture
 async def client(bare: Serving) -> AsyncIterator[AsyncOpenAI]:
     """The official client of a gateway with one node that runs the shipped model."""
-    options = CompactOptions(name=MODEL, device="cpu", dtype="float32", threads=1)
-    engine = CompactEngine(SHIPPED, options)
     async with (
-        running_node(engine, bare.under_test.fleet_url, SHIPPED),
+        shipped_node(bare.under_test),
         AsyncOpenAI(base_url=f"{bare.under_test.url}/v1", api_key=KEY, max_retries=0) as client,
     ):
-        await bare.under_test.served()
         yield client
-        await bare.under_test.at_rest()
 
 
 async def ask(client: AsyncOpenAI, **fields: Any) -> Any:
