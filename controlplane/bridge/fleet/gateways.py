@@ -116,7 +116,7 @@ class GatewayList(PostgresSession):
         current = tuple(GatewayAddress(instance=row[0], url=row[1]) for row in rows)
         if current != self.current:
             # Whoever was in a list and is in none any more is gone at once.
-            self._gone_s |= {each.instance: 0.0 for each in (*self.current, *current)}
+            self._gone_s |= {each.instance: 0.0 for each in current}
             self.current = current
             self._changed(current)
 

@@ -171,21 +171,19 @@ class DirectExchange(AsgiExchange):
             return
         if self.response_complete:
             raise RuntimeError("the answer is complete")
-        first = not self._unsent
         self._unsent.append(data)
         self._unsent_bytes += len(data)
-        if last:
+        if last or self._unsent_bytes > UNSENT_BYTES_MAX:
             self._flush()
+        elif len(self._unsent) == 1:
+            self._protocol.loop.call_soon(self._flush)
+        if last:
             self.response_complete = True
             # What the request had is free, though the connection knows its last exchange.
             self.on_gone = None
             if not self.keep_alive:
                 self.transport.close()
             self.on_response()
-        elif self._unsent_bytes > UNSENT_BYTES_MAX:
-            self._flush()
-        elif first:
-            self._protocol.loop.call_soon(self._flush)
 
     def _flush(self) -> None:
         if self._unsent and not self.disconnected:

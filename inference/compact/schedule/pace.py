@@ -59,8 +59,11 @@ class Pace:
     def room_us(self, *, alone: bool) -> float:
         """Of a step, for prompts; more for one that is alone."""
         times, slowed = (ALONE, SLOWED_ALONE) if alone else (1, SLOWED)
-        mixed_ms = float(self._mixed_ms or 0)
-        if self._mixed_ms is None:
-            mixed_ms = PLAIN_STEPS * self._plain_us / US_PER_MS
-            mixed_ms = min(max(mixed_ms, MIXED_MS_MIN), MIXED_MS_MAX)
-        return max(times * mixed_ms * US_PER_MS, slowed * self._plain_us) - self._plain_us
+        return max(times * self._mixed_us(), slowed * self._plain_us) - self._plain_us
+
+    def _mixed_us(self) -> float:
+        """What a step with several prompts may take."""
+        if self._mixed_ms is not None:
+            return self._mixed_ms * US_PER_MS
+        least_us, most_us = MIXED_MS_MIN * US_PER_MS, MIXED_MS_MAX * US_PER_MS
+        return min(max(PLAIN_STEPS * self._plain_us, least_us), most_us)
