@@ -81,8 +81,8 @@ class GgufFile:
     def __init__(self, path: Path, shape: ModelShape) -> None:
         self._path = path
         try:
-            self._file = path.open("rb")
-            header = _Header(self._file, path)
+            with path.open("rb") as file:
+                header = _Header(file, path)
         except OSError as error:
             raise ModelError(f"{path}: {error}") from error
         self._entries = header.entries
@@ -113,11 +113,13 @@ class GgufFile:
             raise ModelError(f"{self._path}: {name}: is {found}, must be {size}")
         data = bytearray(size_bytes)
         try:
-            self._file.seek(offset)
-            if self._file.readinto(data) != size_bytes:
-                raise ModelError(f"{self._path}: {name}: the file ends within it")
+            with self._path.open("rb") as file:
+                file.seek(offset)
+                read = file.readinto(data)
         except OSError as error:
             raise ModelError(f"{self._path}: {name}: {error}") from error
+        if read != size_bytes:
+            raise ModelError(f"{self._path}: {name}: the file ends within it")
         weight = blocks.weight(torch.frombuffer(data, dtype=torch.uint8), found)
         heads = self._heads.get(name.split(".")[-2])
         if self._architecture != TURNED_IN_PAIRS or heads is None:
