@@ -18,6 +18,7 @@ from torch import Tensor
 
 from inference.compact.config.architectures import ExpertShape
 from inference.compact.config.shape import ModelShape
+from inference.compact.load.grouped import Grouped
 from inference.compact.load.placement import Placement
 from inference.compact.options import MEBIBYTE
 from inference.errors import ModelError
@@ -54,7 +55,7 @@ class ReadingProgress:
 class Affine(NamedTuple):
     """Weight and bias of a projection or a norm; the bias is None where there is none."""
 
-    weight: Tensor
+    weight: Tensor | Grouped
     bias: Tensor | None = None
 
 
@@ -157,7 +158,7 @@ class Weights:
     embedding: Tensor
     layers: list[LayerWeights]
     norm: Tensor
-    head: Tensor
+    head: Tensor | Grouped
 
 
 def load_weights(folder: Path, shape: ModelShape, placement: Placement) -> Weights:
