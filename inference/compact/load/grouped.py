@@ -1,14 +1,15 @@
 """Quantized weights: whole numbers in groups along the inputs, as GGUF, GPTQ and AWQ store them."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 NIBBLE_BITS = 4
-# Inputs that share a scale where we quantize, and shares of the scale that would cut off nothing.
-GROUP = 32
-CUTS = (1.0, 0.95, 0.9, 0.85, 0.8)
+BYTE_BITS = 8
 
 
 @dataclass(frozen=True)
@@ -33,44 +34,62 @@ class Grouped:
     def group(self) -> int:
         return self.shape[1] // self.scales.shape[1]
 
+    @property
+    def nbytes(self) -> int:
+        return self.codes.nbytes + self.scales.nbytes + self.least.nbytes
+
     def unpacked(self) -> Tensor:
         """One code a byte, `[outputs, k]`."""
         if self.bits != NIBBLE_BITS:
             return self.codes
-        halves = (self.codes & 0xF, self.codes >> NIBBLE_BITS)
-        return torch.stack(halves, dim=-1).view(self.shape)
+        return nibbles(self.codes)
 
     def dense(self) -> Tensor:
         """The values, float32 `[outputs, k]`."""
         codes = self.unpacked().view(*self.scales.shape, self.group).float()
         return torch.addcmul(self.least[..., None], codes, self.scales[..., None]).view(self.shape)
 
+    def each(self, change: Callable[[Tensor], Tensor]) -> Grouped:
+        """With codes, scales and least changed alike."""
+        return Grouped(change(self.codes), change(self.scales), change(self.least), self.bits)
 
-def quantized(weight: Tensor, bits: int) -> Grouped:
-    """Round `[outputs, k]` in groups of `GROUP`, which divides k.
-
-    The scale is that of `CUTS` with the least squared error, then fitted to its codes.
-    """
-    offset = 2 ** (bits - 1)
-    values = weight.float().view(len(weight), -1, GROUP)
-    place = values.abs().argmax(-1, keepdim=True)
-    # The greatest value takes the lowest code, which has no counterpart.
-    whole = values.gather(-1, place) / -offset
-    scales, least_error = whole, torch.full_like(whole, torch.inf)
-    for cut in CUTS if bits == NIBBLE_BITS else CUTS[:1]:
-        codes = _codes(values, whole * cut, offset)
-        squares = codes.square().sum(-1, keepdim=True)
-        fitted = (codes * values).sum(-1, keepdim=True) / squares.clamp(min=1)
-        error = torch.addcmul(values, codes, fitted, value=-1).square().sum(-1, keepdim=True)
-        scales = torch.where(error < least_error, fitted, scales)
-        least_error = error.minimum(least_error)
-    codes = (_codes(values, scales, offset) + offset).to(torch.uint8).view(weight.shape)
-    if bits == NIBBLE_BITS:
-        codes = codes[:, ::2] | codes[:, 1::2] << NIBBLE_BITS
-    scales = scales.squeeze(-1)
-    return Grouped(codes, scales, scales * -offset, bits)
+    def regrouped(self, bits: int, groups: int) -> Grouped:
+        """The same values with codes as wide, and as many groups as a multiple of those here."""
+        codes = self.codes if bits == self.bits else self.unpacked()
+        repeats = groups // self.scales.shape[1]
+        scales, least = (each.repeat_interleave(repeats, 1) for each in (self.scales, self.least))
+        return Grouped(codes, scales, least, bits)
 
 
-def _codes(values: Tensor, scales: Tensor, offset: int) -> Tensor:
-    """Nearest codes from `-offset` on; where all values are zero, so are they."""
-    return (values / scales).nan_to_num(0).round().clamp(-offset, offset - 1)
+def nibbles(packed: Tensor) -> Tensor:
+    """Two values a byte of the last dimension, the low half first."""
+    halves = (packed & 0xF, packed >> NIBBLE_BITS)
+    return torch.stack(halves, dim=-1).flatten(-2)
+
+
+def paired(codes: Tensor) -> Tensor:
+    """What `nibbles` takes apart."""
+    return codes[..., ::2] | codes[..., 1::2] << NIBBLE_BITS
+
+
+def fused(parts: Sequence[Tensor | Grouped]) -> Tensor | Grouped:
+    """One below the other; all dense if one is, else all with the most bits and groups of any."""
+    grouped = [part for part in parts if isinstance(part, Grouped)]
+    if len(parts) == 1:
+        return parts[0]
+    if len(grouped) < len(parts):
+        return torch.cat([dense(part) for part in parts])
+    bits = max(part.bits for part in grouped)
+    groups = max(part.scales.shape[1] for part in grouped)
+    alike = [part.regrouped(bits, groups) for part in grouped]
+    return Grouped(
+        torch.cat([part.codes for part in alike]),
+        torch.cat([part.scales for part in alike]),
+        torch.cat([part.least for part in alike]),
+        bits,
+    )
+
+
+def dense(weight: Tensor | Grouped) -> Tensor:
+    """The values."""
+    return weight.dense() if isinstance(weight, Grouped) else weight

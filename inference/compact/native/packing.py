@@ -63,7 +63,10 @@ class Packer:
         power = HALF_POWER - math.frexp(greatest)[1]
         more = panels * PANEL - outputs
         parts = [
-            pad(each * 2.0**power, (0, 0, 0, more)).half().view(panels, PANEL, groups).mT.contiguous()
+            pad(each * 2.0**power, (0, 0, 0, more))
+            .half()
+            .view(panels, PANEL, groups)
+            .mT.contiguous()
             for each in factors
         ]
         quads = pad(weight.unpacked(), (0, 0, 0, more)).view(panels, PANEL, -1, 8 // bits, 4)
@@ -86,11 +89,7 @@ class Packer:
             pairs = both.view(2, -1, half, *both.shape[1:])
             return pairs.transpose(0, 1).reshape(both.shape)
 
-        if isinstance(weight, Grouped):
-            parts = (weight.codes, weight.scales, weight.least)
-            mixed: Tensor | Grouped = Grouped(*map(interleaved, parts), weight.bits)
-        else:
-            mixed = interleaved(weight)
+        mixed = weight.each(interleaved) if isinstance(weight, Grouped) else interleaved(weight)
         return self.linear(mixed, None if bias is None else interleaved(bias))
 
     def _take(self, count: int) -> Tensor:

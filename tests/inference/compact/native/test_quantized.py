@@ -10,8 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from inference.compact.load.grouped import Grouped, quantized
-from inference.compact.load.weights import Affine, LayerWeights, Weights
+from inference.compact.load.checkpoint import Affine
+from inference.compact.load.grouped import Grouped, dense
+from inference.compact.load.rounding import quantized
+from inference.compact.load.weights import LayerWeights, Weights
 from inference.compact.native.build import InstructionSet, instruction_sets
 from tests.inference.compact.native.model import all_logits, native_of, save_rounded
 from tests.inference.compact.shapes import SHAPES
@@ -87,7 +89,9 @@ def test_a_product(
 def _changed(weights: Weights, make: Callable[[Tensor], Tensor | Grouped]) -> Weights:
     def layer(each: LayerWeights) -> LayerWeights:
         old = {name: getattr(each, name) for name in ("qkv", "out", "gate_up", "down")}
-        return replace(each, **{n: Affine(make(one.weight), one.bias) for n, one in old.items()})
+        return replace(
+            each, **{n: Affine(make(dense(one.weight)), one.bias) for n, one in old.items()}
+        )
 
     return replace(weights, layers=[layer(each) for each in weights.layers])
 
