@@ -52,7 +52,10 @@ class Weights:
 def load_weights(folder: Path, shape: ModelShape, placement: Placement) -> Weights:
     """Read all tensors the shape asks for, in the placement's dtype and on its device."""
     checkpoint = Checkpoint(
-        open_source(folder, shape), placement.torch_dtype, placement.device, dense=True
+        open_source(folder, shape),
+        placement.torch_dtype,
+        placement.device,
+        dense=placement.kernels != "native",
     )
     loader = _Loader(checkpoint, shape)
     size = shape.vocab_size, shape.hidden_size

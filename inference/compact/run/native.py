@@ -10,7 +10,6 @@ from torch import Tensor
 
 from inference.compact.config.shape import ModelShape
 from inference.compact.layers.ops import rope_table
-from inference.compact.load.grouped import dense
 from inference.compact.load.placement import Placement
 from inference.compact.load.weights import LayerWeights, Weights
 from inference.compact.native.build import native_library
@@ -108,7 +107,7 @@ class NativeDecoder:
             norm=packer.floats(weights.norm),
             layers=layers,
             cache=self.cache.data_ptr(),
-            head=packer.linear(dense(weights.head)),
+            head=packer.linear(weights.head),
             blocks=blocks,
             hidden=shape.hidden_size,
             inner=shape.intermediate_size,
@@ -128,9 +127,9 @@ class NativeDecoder:
             q_norm=packer.floats(query_norm),
             k_norm=packer.floats(key_norm),
             rope=rope if self.shape.turned[index] else None,
-            qkv=packer.linear(*layer.qkv.plain()),
-            out=packer.linear(*layer.out.plain()),
-            gate_up=packer.gated(*layer.gate_up.plain()),
-            down=packer.linear(*layer.down.plain()),
+            qkv=packer.linear(*layer.qkv),
+            out=packer.linear(*layer.out),
+            gate_up=packer.gated(*layer.gate_up),
+            down=packer.linear(*layer.down),
             window=self.shape.windows[index] or 0,
         )
