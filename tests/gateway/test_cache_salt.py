@@ -1,4 +1,4 @@
-"""What separates cached prefixes: tenants always, projects and spans of time where that is asked."""
+"""What separates cached prefixes: tenants always, projects and times where that is asked."""
 
 from __future__ import annotations
 
