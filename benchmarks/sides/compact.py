@@ -1,7 +1,7 @@
-"""Our compact engine as a node runs it: `python -m benchmarks.sides.compact DIR` and numbers.
+"""Our compact engine as a node runs it: `python -m benchmarks.sides.compact DIR` and options.
 
-The numbers are WIDTH, KV_MIB and MIXED_MS, which may be empty. With `engine.COMPACT_ENVIRONMENT`,
-which a node sets for itself before torch is imported.
+WIDTH, KV_MIB, MIXED_MS (which may be empty) and SPECULATE follow. With
+`started.COMPACT_ENVIRONMENT`, which a node sets for itself before torch is imported.
 """
 
 from __future__ import annotations
@@ -55,9 +55,13 @@ class _Opened(CompactEngine):
 class _Compact(ClosedLoop):
     engine: _Opened
 
-    def __init__(self, path: str, width: int, kv_mib: int, mixed_ms: int | None) -> None:
+    def __init__(
+        self, path: str, width: int, kv_mib: int, mixed_ms: int | None, speculate: str
+    ) -> None:
         self.kv_bytes = kv_mib * MEBIBYTE
-        options = CompactOptions(running_max=width, kv_bytes=self.kv_bytes, mixed_ms=mixed_ms)
+        options = CompactOptions(
+            running_max=width, kv_bytes=self.kv_bytes, mixed_ms=mixed_ms, speculate=speculate
+        )
         super().__init__(_Opened(Path(path), options))
 
     def kv_exceeded(self) -> int | None:
@@ -153,10 +157,12 @@ def read_gb_s() -> float:
 
 def load() -> dict[str, Any]:
     """The engine named on the command line."""
-    path, width, kv_mib, mixed_ms = sys.argv[1:]
-    compact = _Compact(path, int(width), int(kv_mib), int(mixed_ms) if mixed_ms else None)
+    path, width, kv_mib, mixed_ms, speculate = sys.argv[1:]
+    unbounded = int(mixed_ms) if mixed_ms else None
+    compact = _Compact(path, int(width), int(kv_mib), unbounded, speculate)
     return {
         "run": compact.run,
+        "scores": compact.scores,
         "cancels": compact.cancels,
         "short_beside_long": compact.short_beside_long,
         "kv_exceeded": compact.kv_exceeded,

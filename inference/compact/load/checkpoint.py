@@ -43,14 +43,17 @@ class ReadingProgress:
             log.info("reading weights %d/%d MiB", read, total)
 
 
+# Weight and bias for torch, which multiplies dense weights only.
+Plain = tuple[Tensor, Tensor | None]
+
+
 class Affine(NamedTuple):
-    """Weight and bias of a projection; the bias is None where there is none."""
+    """Weight and bias of a projection or a norm; the bias is None where there is none."""
 
     weight: Tensor | Grouped
     bias: Tensor | None = None
 
-    def plain(self) -> tuple[Tensor, Tensor | None]:
-        """Weight and bias for torch, which multiplies dense weights only."""
+    def plain(self) -> Plain:
         return dense(self.weight), self.bias
 
 
@@ -108,9 +111,9 @@ class Checkpoint:
             raise self._error(name, "holds values that are not finite")
         return weight.each(lambda part: part.to(self.device))
 
-    def affine(self, rows: Mapping[str, int], inner: int, *, biased: bool = True) -> Affine:
+    def affine(self, rows: Mapping[str, int], *inner: int, biased: bool = True) -> Affine:
         """Modules that read the same input, or one alone, fused; each has so many rows."""
-        weight = fused([self.matrix(f"{name}.weight", rows[name], inner) for name in rows])
+        weight = fused([self.matrix(f"{name}.weight", rows[name], *inner) for name in rows])
         if isinstance(weight, Tensor):
             weight = weight.to(self.dtype)
         if not biased:
