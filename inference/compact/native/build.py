@@ -35,7 +35,7 @@ FLAGS = (
 COMPILERS = ("cc", "gcc", "clang")
 BUILD_SECONDS_MAX = 120
 # Builds of past versions that are kept.
-BUILDS_MAX = 4
+BUILDS_MAX = 8
 PRIVATE = 0o700
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 MACHINES = ("x86_64", "aarch64")

@@ -14,7 +14,7 @@ from inference.errors import ModelError
 
 PANEL = 32
 BLOCK = 32
-# The power of two below which numbers of half precision lie, and what quantized.h's unit makes up for.
+# A power of two below which halves lie, and what the unit makes up for; see vector.h.
 HALF_POWER = 15
 HALF_BIAS = 112
 # Weights are packed into pieces of memory of at least this size.
@@ -62,13 +62,8 @@ class Packer:
         greatest = max(float(each.abs().max()) for each in factors)
         power = HALF_POWER - math.frexp(greatest)[1]
         more = panels * PANEL - outputs
-        parts = [
-            pad(each * 2.0**power, (0, 0, 0, more))
-            .half()
-            .view(panels, PANEL, groups)
-            .mT.contiguous()
-            for each in factors
-        ]
+        halves = (pad(each * 2.0**power, (0, 0, 0, more)).half() for each in factors)
+        parts = [each.view(panels, PANEL, groups).mT.contiguous() for each in halves]
         quads = pad(weight.unpacked(), (0, 0, 0, more)).view(panels, PANEL, -1, 8 // bits, 4)
         codes = quads[..., 0, :]
         if bits == NIBBLE_BITS:

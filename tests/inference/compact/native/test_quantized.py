@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from inference.compact.load.grouped import Grouped, dense
 from inference.compact.load.rounding import quantized
 from inference.compact.load.weights import LayerWeights, Weights
 from inference.compact.native.build import InstructionSet, instruction_sets
-from tests.inference.compact.native.model import all_logits, native_of, save_rounded
+from tests.inference.compact.native.model import BLOCK, all_logits, native_of, save_rounded
 from tests.inference.compact.shapes import SHAPES
 from tests.inference.compact.tiny import prompt_of
 
@@ -23,12 +24,14 @@ pytestmark = pytest.mark.processes  # A compiler.
 HIDDEN = 256
 # The last panel of 32 outputs is not full.
 VOCABULARY = 333
-SIZES = {"vocab_size": VOCABULARY, "hidden_size": HIDDEN, "initializer_range": 0.1}
+SIZES: dict[str, Any] = {"vocab_size": VOCABULARY, "hidden_size": HIDDEN, "initializer_range": 0.1}
+PROJECTIONS = ("qkv", "out", "gate_up", "down")
 TOKENS = prompt_of(90)
 BLOCKS = [9, 4, 30]
 ODD_CUTS = [1, 7, 31, 33, 1, 1, 2, 14]
-# Of the norm of all logits: scales in half precision. Seen: 0.02 %.
-TOLERANCE = 0.0005
+# Of the norm of all logits: scales in half precision, and ties between codes. Seen: 0.05 %, and
+# 0.6 % without rounding the rows.
+TOLERANCE = 0.001
 # Of a row's norm, in the middle row: activations in int8, three layers deep. Seen: 4.5 %.
 TOLERANCE_DEEP = 0.08
 
@@ -73,10 +76,12 @@ def test_a_product(
     ones = torch.eye(VOCABULARY, HIDDEN).bfloat16()
     rows = _logits(tmp_path, isa, [90], lambda weights: replace(weights, head=ones))
     parts = rows[:, :HIDDEN].view(len(rows), -1, 32)
-    steps = parts.abs().amax(-1, keepdim=True) / 127
-    coarse = ((parts / steps).round() * steps).view(len(rows), HIDDEN)
+    greatest = parts.abs().amax(-1, keepdim=True)
+    # In double precision where two codes are equally near, as the C code does it.
+    codes = (parts.double() * (127 / greatest).double()).round()
+    coarse = (codes * greatest / 127).view(len(rows), HIDDEN)
     head = _random(bits, group, centred=centred)
-    expected = coarse.double() @ head.dense().double().T
+    expected = coarse @ head.dense().double().T
 
     def change(weights: Weights) -> Weights:
         return replace(weights, head=head)
@@ -88,10 +93,11 @@ def test_a_product(
 
 def _changed(weights: Weights, make: Callable[[Tensor], Tensor | Grouped]) -> Weights:
     def layer(each: LayerWeights) -> LayerWeights:
-        old = {name: getattr(each, name) for name in ("qkv", "out", "gate_up", "down")}
-        return replace(
-            each, **{n: Affine(make(dense(one.weight)), one.bias) for n, one in old.items()}
-        )
+        old: dict[str, Affine] = {name: getattr(each, name) for name in PROJECTIONS}
+        new: dict[str, Any] = {
+            name: Affine(make(dense(one.weight)), one.bias) for name, one in old.items()
+        }
+        return replace(each, **new)
 
     return replace(weights, layers=[layer(each) for each in weights.layers])
 
@@ -119,12 +125,13 @@ def test_a_row_that_is_not_finite_says_so(tmp_path: Path, isa: InstructionSet) -
     head = _random(4, 32, centred=False)
 
     def broken(weights: Weights) -> Weights:
-        weights.embedding[TOKENS[40]] = torch.nan
+        weights.embedding[TOKENS[-1]] = torch.nan
         return replace(weights, head=head)
 
     found = _logits(tmp_path, isa, [90], broken)
-    for token, row in zip(TOKENS, found, strict=True):
-        assert bool(row.isnan().all()) == (token == TOKENS[40])
+    first = TOKENS.index(TOKENS[-1])
+    assert found[: first // BLOCK * BLOCK].isfinite().all()
+    assert found[first].isnan().all()
 
 
 @pytest.mark.parametrize(("bits", "loss"), [(4, 0.1), (8, 0.007)])
