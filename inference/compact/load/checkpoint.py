@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from inference.compact.config.shape import ModelShape
+from inference.compact.grouped import Grouped, dense, fused
 from inference.compact.load.gguf import GgufFile
-from inference.compact.load.grouped import Grouped, dense, fused
 from inference.compact.load.packed import PackedSafetensors
 from inference.compact.load.safetensors import INDEX, SINGLE, Safetensors
 from inference.compact.options import MEBIBYTE

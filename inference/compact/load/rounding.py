@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from inference.compact.load.grouped import NIBBLE_BITS, Grouped, paired
+from inference.compact.grouped import NIBBLE_BITS, Grouped, paired
 
 # Inputs that share a scale.
 GROUP = 32

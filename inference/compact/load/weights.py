@@ -12,8 +12,8 @@ from torch import Tensor
 
 from inference.compact.config.architectures import ExpertShape
 from inference.compact.config.shape import ModelShape
+from inference.compact.grouped import Grouped, dense
 from inference.compact.load.checkpoint import Affine, Checkpoint, open_source
-from inference.compact.load.grouped import Grouped, dense
 from inference.compact.load.placement import Placement
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"

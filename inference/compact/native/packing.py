@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from inference.compact.load.grouped import NIBBLE_BITS, Grouped
+from inference.compact.grouped import NIBBLE_BITS, Grouped
 from inference.compact.native.library import Linear
 from inference.errors import ModelError
 

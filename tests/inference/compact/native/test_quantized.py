@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from inference.compact.grouped import Grouped, dense
 from inference.compact.load.checkpoint import Affine
-from inference.compact.load.grouped import Grouped, dense
 from inference.compact.load.rounding import quantized
 from inference.compact.load.weights import LayerWeights, Weights
 from inference.compact.native.build import InstructionSet, instruction_sets
