@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.machine import MIB
 from benchmarks.sides.protocol import Side, Timed
 from benchmarks.workloads import Workload
 
@@ -22,12 +24,10 @@ KV_MIB = 1024
 
 
 @contextlib.contextmanager
-def compact(
-    model: Path, *, width: int, kv_mib: int = KV_MIB, mixed_ms: str = "", speculate: str = "auto"
-) -> Iterator[Side]:
-    """Our engine."""
-    options = (str(width), str(kv_mib), mixed_ms, speculate)
-    argv = [sys.executable, "-m", "benchmarks.sides.compact", str(model), *options]
+def compact(model: Path, *, width: int, kv_mib: int = KV_MIB, **options: object) -> Iterator[Side]:
+    """Our engine, with further `CompactOptions`."""
+    told = json.dumps({"running_max": width, "kv_bytes": kv_mib * MIB, **options})
+    argv = [sys.executable, "-m", "benchmarks.sides.compact", str(model), told]
     with Side("compact", argv, COMPACT_ENVIRONMENT) as side:
         yield side
 
