@@ -11,6 +11,13 @@ GROUP = 32
 CUTS = (1.0, 0.95, 0.9, 0.85, 0.8)
 
 
+def rounded(weight: Tensor | Grouped, bits: int) -> Tensor | Grouped:
+    """Of so many bits, 0 for none; as it is if it is quantized or k has no whole groups."""
+    if not bits or isinstance(weight, Grouped) or weight.shape[1] % GROUP:
+        return weight
+    return quantized(weight, bits)
+
+
 def quantized(weight: Tensor, bits: int) -> Grouped:
     """Round `[outputs, k]`, with k in whole groups of `GROUP`; the scale has the least squared
     error of those tried, each fitted to its codes.
