@@ -103,6 +103,9 @@ static void finish_panel(const struct product *p, int row, int panel, const floa
     }
 }
 
+#ifdef __AMX_BF16__
+#include "isa/amx.h"
+#else
 /* One tile of `rows` x `panels`; both are constants where this is inlined. */
 INLINE void tile(const struct product *p, int row, int panel, const int rows, const int panels) {
     const struct linear *linear = p->linear;
@@ -141,6 +144,9 @@ static void rows_by_panels(const struct product *p, int row, int rows, int panel
 #undef CASE
 }
 
+INLINE void leave_tiles(void) {}
+#endif
+
 /* Part `part` of `whole` things cut into `parts`: where it starts. */
 INLINE int cut(int whole, int parts, int part) { return (int)((int64_t)whole * part / parts); }
 
@@ -152,16 +158,14 @@ static void product_task(void *job, int task, int lane) {
     int last = cut(p->rows, p->row_parts, rows_part + 1);
     int panel = cut(p->linear->panels, p->panel_parts, panels_part);
     int end = cut(p->linear->panels, p->panel_parts, panels_part + 1);
-    if (last - first <= TILE_ROWS) {
-        rows_by_panels(p, first, last - first, panel, end);
-        return;
-    }
-    /* A panel stays in the nearest cache while all rows of the part go over it. */
     int tiles = (last - first + TILE_ROWS - 1) / TILE_ROWS;
-    for (; panel < end; panel++)
+    /* A panel stays in the nearest cache while all rows of the part go over it. */
+    int step = tiles > 1 ? 1 : end - panel;
+    for (; panel < end; panel += step)
         for (int each = 0; each < tiles; each++) {
             int row = first + cut(last - first, tiles, each);
             int next = first + cut(last - first, tiles, each + 1);
-            rows_by_panels(p, row, next - row, panel, panel + 1);
+            rows_by_panels(p, row, next - row, panel, panel + step);
         }
+    leave_tiles();
 }
