@@ -26,7 +26,7 @@ TUNED = "-mtune=native"
 COMPILERS = ("cc", "gcc", "clang")
 BUILD_SECONDS_MAX = 120
 # Builds of past versions that are kept.
-BUILDS_MAX = 4
+BUILDS_MAX = 8
 PRIVATE = 0o700
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 X86, ARM = MACHINES = ("x86_64", "aarch64")
@@ -83,7 +83,7 @@ def instruction_sets() -> list[InstructionSet]:
 def tiles_granted() -> bool:
     """Whether this process may use the tiles of AMX; asks Linux for them."""
     asked = (SYS_ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)
-    return ctypes.CDLL(None).syscall(*map(ctypes.c_long, asked)) == 0
+    return not ctypes.CDLL(None).syscall(*map(ctypes.c_long, asked))
 
 
 @cache

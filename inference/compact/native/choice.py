@@ -38,7 +38,7 @@ def chosen() -> tuple[InstructionSet, ctypes.CDLL]:
                 for name, reason in reasons.items():
                     log.warning("native code for %s is not used: %s", name, reason)
                 return isa, library
-            reasons[isa.name] = "it computes something else"
+            reasons[isa.name] = "it computes something else than torch"
         except NativeUnavailable as error:
             reasons[isa.name] = str(error)
     raise NativeUnavailable("; ".join(dict.fromkeys(reasons.values())))

@@ -58,9 +58,10 @@ def _by_torch(weights: Weights) -> Tensor:
 
     x = weights["embedding"][:TOKENS]
     heads = linear(normed(x), weights["qkv"], weights["bias"]).view(TOKENS, -1, HEAD_DIM)
-    query, key, value = heads.transpose(0, 1).split((HEADS, 1, 1))
-    shared = (each.expand_as(query) for each in (key, value))
-    attended = scaled_dot_product_attention(query, *shared, is_causal=True)
+    heads = heads.transpose(0, 1)
+    query, key, value = heads[:HEADS], heads[HEADS], heads[HEADS + 1]
+    key, value = key.expand_as(query), value.expand_as(query)
+    attended = scaled_dot_product_attention(query, key, value, is_causal=True)
     x = x + linear(attended.transpose(0, 1).flatten(1), weights["out"])
     gate, up = linear(normed(x), weights["gate_up"]).chunk(2, -1)
     x = x + linear(silu(gate) * up, weights["down"])

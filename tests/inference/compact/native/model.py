@@ -57,13 +57,19 @@ def native_of(
     folder: Path, isa: InstructionSet | None = None, *, kv_blocks: int = 64, threads: int = 2
 ) -> NativeDecoder:
     """A loaded native decoder, by default for the CPU's best instruction set."""
+    library = native_library(isa) if isa else chosen()[1]
+    return decoder_of(folder, library, kv_blocks=kv_blocks, threads=threads)
+
+
+def decoder_of(folder: Path, library: Any, *, kv_blocks: int, threads: int) -> NativeDecoder:
+    """The same of a library, or of what stands before one."""
     shape = read_shape(folder)
     options = CompactOptions(
         device="cpu", kernels="native", kv_blocks=kv_blocks, threads=threads, block_size=BLOCK
     )
     placement = choose_placement(shape, options)
     weights = load_weights(folder, shape, placement)
-    return NativeDecoder(native_library(isa) if isa else chosen()[1], shape, weights, placement)
+    return NativeDecoder(library, shape, weights, placement)
 
 
 def eager_logits(folder: Path, tokens: list[int]) -> Tensor:
