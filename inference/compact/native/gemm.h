@@ -106,6 +106,9 @@ static void finish_panel(const struct product *p, int row, int panel, const floa
 #ifdef __AMX_BF16__
 #include "isa/amx.h"
 #else
+/* Rows that are computed at once. */
+#define DENSE_ROWS TILE_ROWS
+
 /* One tile of `rows` x `panels`; both are constants where this is inlined. */
 INLINE void tile(const struct product *p, int row, int panel, const int rows, const int panels) {
     const struct linear *linear = p->linear;
@@ -158,7 +161,7 @@ static void product_task(void *job, int task, int lane) {
     int last = cut(p->rows, p->row_parts, rows_part + 1);
     int panel = cut(p->linear->panels, p->panel_parts, panels_part);
     int end = cut(p->linear->panels, p->panel_parts, panels_part + 1);
-    int tiles = (last - first + TILE_ROWS - 1) / TILE_ROWS;
+    int tiles = (last - first + DENSE_ROWS - 1) / DENSE_ROWS;
     /* A panel stays in the nearest cache while all rows of the part go over it. */
     int step = tiles > 1 ? 1 : end - panel;
     for (; panel < end; panel += step)

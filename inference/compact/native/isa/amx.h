@@ -7,8 +7,8 @@
 
 #define TILE_LINES 16
 #define TILE_K 32
-#undef TILE_ROWS
-#define TILE_ROWS (2 * TILE_LINES)
+/* Rows that are computed at once. */
+#define DENSE_ROWS (2 * TILE_LINES)
 
 /* Sums of both halves of a panel for the first 16 rows and for those behind them; these rows'
  * operands; both halves of the panel's weights. The instructions take nothing but constants. */
@@ -92,7 +92,7 @@ INLINE void add_rest(const struct product *p, int row, int panel, float *done) {
 }
 
 static void rows_by_panels(const struct product *p, int row, int rows, int panel, int end) {
-    _Alignas(LINE) float done[TILE_ROWS][PANEL];
+    _Alignas(LINE) float done[DENSE_ROWS][PANEL];
     if (rows != shaped_rows) shape_tiles(rows);
     for (; panel < end; panel++) {
         if (rows > TILE_LINES) sum_tiles(p, row, panel, done[0], 1);
