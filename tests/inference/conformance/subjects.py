@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from inference.compact.config.shape import read_shape
-from inference.compact.native.build import reason_against
+from inference.compact.native.choice import reason_against
 from inference.compact.options import CompactOptions
 from inference.contract.capabilities import Capability
 from inference.engines import compact, echo, embed
