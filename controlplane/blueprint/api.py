@@ -49,7 +49,7 @@ class AppliedJson(ChangesJson):
     applied: bool
 
 
-class ConfigurationView(ApiView):
+class ConfigurationView(ApiView, under="api/blueprint"):
     """What these operations share: who may not do any of them is told that first."""
 
     def initial(self, request: Request, *args: object, **kwargs: object) -> None:
@@ -57,7 +57,7 @@ class ConfigurationView(ApiView):
         require(self.actor(), Action.CONFIG_MANAGE)
 
 
-class ExportConfiguration(ConfigurationView):
+class ExportConfiguration(ConfigurationView, at=""):
     @operation(answer=DocumentBody, params=(_NAMES,))
     def get(self, request: Request) -> Response:
         """Export as YAML; repeat `organization` to include only some."""
@@ -67,7 +67,7 @@ class ExportConfiguration(ConfigurationView):
         )
 
 
-class ValidateConfiguration(ConfigurationView):
+class ValidateConfiguration(ConfigurationView, at="/validate"):
     @operation(body=DocumentBody, answer=ValidJson)
     def post(self, request: Request) -> Response:
         """Validate a document; 400 has the path and line of each error."""
@@ -75,7 +75,7 @@ class ValidateConfiguration(ConfigurationView):
         return Response({"valid": True})
 
 
-class Diff(ConfigurationView):
+class Diff(ConfigurationView, at="/diff"):
     @operation(body=DocumentBody, answer=ChangesJson)
     def post(self, request: Request) -> Response:
         """Compare a document with the current configuration; changes nothing."""
@@ -85,7 +85,7 @@ class Diff(ConfigurationView):
         return Response({"changes": changes_json(changes)})
 
 
-class Apply(ConfigurationView):
+class Apply(ConfigurationView, at="/apply"):
     @operation(body=ApplyBody, answer=AppliedJson, step_up=True)
     def post(self, request: Request) -> Response:
         """Apply a document; a dry run unless `dry_run` is false."""

@@ -73,7 +73,7 @@ class PriceJson(TypedDict):
     effective_until: datetime | None
 
 
-class PriceView(ApiView):
+class PriceView(ApiView, under="api/catalog/models/<path:model>/"):
     """Rights come before bodies."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
@@ -81,7 +81,7 @@ class PriceView(ApiView):
         require(self.actor(), Action.CATALOG_MANAGE)
 
 
-class Prices(PriceView):
+class Prices(PriceView, at="prices"):
     @operation(list_of=Whole(PriceJson))
     def get(self, request: Request, model: str) -> Response:
         """List price versions, including those of single projects."""
@@ -113,7 +113,7 @@ class Prices(PriceView):
         )
 
 
-class OverrideEnd(PriceView):
+class OverrideEnd(PriceView, at="prices/end"):
     @operation(body=EndBody, answer={CREATED: PriceJson}, step_up=True)
     def post(self, request: Request, model: str) -> Response:
         """End a project's price; returns the version that ends it."""
@@ -142,7 +142,7 @@ class PurchaseJson(TypedDict):
     output_pico: int
 
 
-class PurchasesView(PriceView):
+class PurchasesView(PriceView, at="purchases"):
     @operation(list_of=Whole(PurchaseJson))
     def get(self, request: Request, model: str) -> Response:
         """List the purchase prices of a model."""

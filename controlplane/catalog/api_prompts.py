@@ -107,7 +107,7 @@ class TemplateJson(TypedDict):
     versions: list[VersionJson]
 
 
-class PromptView(ApiView):
+class PromptView(ApiView, under="api/catalog/templates/<org:organization>"):
     """What operations on templates share: the path names the template, and perhaps a version."""
 
     def template(self) -> PromptTemplate:
@@ -133,7 +133,7 @@ class PromptView(ApiView):
         return Response(version_json(now), status=status)
 
 
-class Prompts(PromptView):
+class Prompts(PromptView, at=""):
     @operation(list_of=Whole(ListedJson))
     def get(self, request: Request, organization: uuid.UUID) -> Response:
         """List templates by name, with their live and canary versions."""
@@ -153,7 +153,7 @@ class Prompts(PromptView):
         return Response({"name": made.name, "versions": []}, status=CREATED)
 
 
-class OnePrompt(PromptView):
+class OnePrompt(PromptView, at="/<str:name>"):
     @operation(answer=TemplateJson)
     def get(self, request: Request, **path: Any) -> Response:
         """With their bodies."""
@@ -169,7 +169,7 @@ class OnePrompt(PromptView):
         )
 
 
-class Drafts(PromptView):
+class Drafts(PromptView, at="/<str:name>/versions"):
     @operation(body=PromptDraftBody, answer={CREATED: VersionJson})
     def post(self, request: Request, **path: Any) -> Response:
         """It need not be ready, but of the form of a body."""
@@ -178,7 +178,7 @@ class Drafts(PromptView):
         return self.answer(made, CREATED)
 
 
-class OneVersion(PromptView):
+class OneVersion(PromptView, at="/<str:name>/versions/<int:version>"):
     @operation(answer=VersionJson)
     def get(self, request: Request, **path: Any) -> Response:
         """With its body and what is wrong with it."""
@@ -200,7 +200,7 @@ class OneVersion(PromptView):
         return Response(status=NO_CONTENT)
 
 
-class PromptDryRunView(PromptView):
+class PromptDryRunView(PromptView, at="/<str:name>/versions/<int:version>/dry-run"):
     @operation(body=PromptDryRunBody, answer=selectors.PromptDryRun)
     def post(self, request: Request, **path: Any) -> Response:
         """The messages, their size and how much of it caches; tokens are estimates."""
@@ -215,7 +215,7 @@ class PromptDryRunView(PromptView):
         return Response(msgspec.to_builtins(tried))
 
 
-class PromptPublish(PromptView):
+class PromptPublish(PromptView, at="/<str:name>/versions/<int:version>/publish"):
     @operation(body=PromptRevisionBody, answer=VersionJson)
     def post(self, request: Request, **path: Any) -> Response:
         """Gateways follow within two seconds."""
@@ -223,7 +223,7 @@ class PromptPublish(PromptView):
         return self.answer(self.versions(found.template).publish(found))
 
 
-class PromptCanaryStart(PromptView):
+class PromptCanaryStart(PromptView, at="/<str:name>/versions/<int:version>/canary"):
     @operation(body=PromptCanaryBody, answer=VersionJson)
     def post(self, request: Request, **path: Any) -> Response:
         """Requests that name a version are not part of it."""
@@ -233,7 +233,7 @@ class PromptCanaryStart(PromptView):
         return self.answer(versions.canary_start(found, wanted.share_permille))
 
 
-class PromptCanaryStop(PromptView):
+class PromptCanaryStop(PromptView, at="/<str:name>/versions/<int:version>/stop"):
     @operation(answer=VersionJson)
     def post(self, request: Request, **path: Any) -> Response:
         """Every request gets the published version again."""
@@ -241,7 +241,7 @@ class PromptCanaryStop(PromptView):
         return self.answer(self.versions(found.template).canary_stop(found))
 
 
-class PromptRollback(PromptView):
+class PromptRollback(PromptView, at="/<str:name>/rollback"):
     @operation(body=PromptRollbackBody, answer=VersionJson)
     def post(self, request: Request, **path: Any) -> Response:
         """Publish a copy of an earlier version under a new number; a canary ends with it."""

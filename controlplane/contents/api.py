@@ -10,7 +10,7 @@ from rest_framework.response import Response
 
 from controlplane.contents import services
 from controlplane.core.api.schema import operation
-from controlplane.core.api.views import ApiView
+from controlplane.core.api.views import OF_ORGANIZATION, ApiView
 from controlplane.kernel.ids import RequestId
 from controlplane.tenants.models import Project
 from controlplane.tenants.people.selectors import project_of
@@ -52,7 +52,7 @@ class DeletedJson(TypedDict):
     deleted: int
 
 
-class ContentView(ApiView):
+class ContentView(ApiView, under=f"{OF_ORGANIZATION}/projects/<proj:project_id>/"):
     """What the operations share."""
 
     def project(self) -> Project:
@@ -60,7 +60,7 @@ class ContentView(ApiView):
         return project_of(actor=self.actor(), **{name: self.kwargs[name] for name in names})
 
 
-class KeepingView(ContentView):
+class KeepingView(ContentView, at="keeping"):
     @operation(body=KeepingBody, answer=KeepingBody, step_up=True)
     def put(self, request: Request, **_: UUID) -> Response:
         """Set how long a project keeps prompts and answers, and for whom. Owners only."""
@@ -72,7 +72,7 @@ class KeepingView(ContentView):
         return Response({name: getattr(found, name) for name in body.__struct_fields__})
 
 
-class ContentsView(ContentView):
+class ContentsView(ContentView, at="contents"):
     @operation(list_of=ContentJson, params=SEARCH)
     def get(self, request: Request, **_: UUID) -> Response:
         """List prompts and answers, newest first. Audited."""
@@ -92,7 +92,7 @@ class ContentsView(ContentView):
         return Response({"deleted": count})
 
 
-class OneContentView(ContentView):
+class OneContentView(ContentView, at="contents/<req:request_id>"):
     @operation(answer=ContentJson)
     def get(self, request: Request, request_id: UUID, **_: UUID) -> Response:
         """Get prompt and answer of a request. Audited."""

@@ -242,7 +242,7 @@ class PoolBody(msgspec.Struct, forbid_unknown_fields=True):
     warm_schedule: list[dict[str, Any]] | msgspec.UnsetType = msgspec.UNSET
 
 
-class Pools(ApiView):
+class Pools(ApiView, at="api/fleet/pools"):
     @operation(list_of=Whole(PoolJson))
     def get(self, request: Request) -> Response:
         """List pools. Staff only."""
@@ -250,7 +250,7 @@ class Pools(ApiView):
         return self.listed(found, pool_json, "pool")
 
 
-class OnePool(ApiView):
+class OnePool(ApiView, at="api/fleet/pools/<str:name>"):
     @operation(body=PoolBody, answer=PoolNamed)
     def put(self, request: Request, name: str) -> Response:
         """Set a pool, except the command of the local driver. Staff only."""
@@ -261,7 +261,7 @@ class OnePool(ApiView):
         return Response({"pool": pool.name}, status=200 if known else 201)
 
 
-class Desired(ApiView):
+class Desired(ApiView, at="api/fleet/pools/<str:name>/desired"):
     authentication_classes = ()
 
     @operation(answer=SignalJson)
@@ -288,7 +288,7 @@ class NodeAction(ApiView):
         return Response({"node": node.name, "changed": changed})
 
 
-class NodeModels(ApiView):
+class NodeModels(ApiView, at="api/fleet/nodes/<path:name>/models"):
     @operation(body=ModelsBody, answer=NodeModelsJson, step_up=True)
     def put(self, request: Request, name: str) -> Response:
         """Set the models that a node may serve. Staff only."""
@@ -297,7 +297,7 @@ class NodeModels(ApiView):
         return Response({"node": node.name, "models": models})
 
 
-class Digests(ApiView):
+class Digests(ApiView, at="api/fleet/digests"):
     @operation(list_of=Whole(DigestJson))
     def get(self, request: Request) -> Response:
         """List tokenizer digests that nodes offer. Staff only."""
@@ -313,7 +313,7 @@ class DigestDecision(ApiView):
         return Response({"id": public_id("digest", row.id), "changed": changed})
 
 
-class Tokens(ApiView):
+class Tokens(ApiView, at="api/fleet/tokens"):
     @operation(list_of=Whole(TokenJson))
     def get(self, request: Request) -> Response:
         """List enrolment tokens without secrets. Staff only."""
@@ -331,7 +331,7 @@ class Tokens(ApiView):
         return Response(body, status=201, headers={"Cache-Control": "no-store"})
 
 
-class OneToken(ApiView):
+class OneToken(ApiView, at="api/fleet/tokens/<token:token_id>"):
     @operation(answer=Changed)
     def delete(self, request: Request, token_id: Any) -> Response:
         """Revoke an enrolment token. Staff only."""
@@ -340,7 +340,7 @@ class OneToken(ApiView):
         return Response({"id": public_id("token", row.id), "changed": changed})
 
 
-class Enrol(ApiView):
+class Enrol(ApiView, at="api/fleet/enrol"):
     authentication_classes = ()
     address_throttle = DoorThrottle
 

@@ -70,7 +70,7 @@ class HygieneJson(TypedDict):
     keys: list[KeyHygieneJson]
 
 
-class HygieneView(ApiView):
+class HygieneView(ApiView, at="api/insights/organizations/<org:organization_id>/hygiene"):
     @operation(answer=HygieneJson, params=[DAYS])
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """List the tokens that each key wastes, with the fix.
@@ -108,7 +108,7 @@ class StageMapJson(TypedDict):
     end: datetime
 
 
-class StageMapView(ApiView):
+class StageMapView(ApiView, at="api/insights/organizations/<org:organization_id>/stage-map"):
     @operation(list_of=Whole(StageFiguresJson, StageMapJson), params=[DAYS])
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """Get the percentiles of stages and layers, with public budgets.
@@ -131,7 +131,7 @@ class ComparisonJson(TypedDict):
     ways: list[WayResult]
 
 
-class ComparisonsView(ApiView):
+class ComparisonsView(ApiView, at="api/insights/organizations/<org:organization_id>/comparisons"):
     @operation(list_of=Whole(ComparisonJson))
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """List the results of `manage.py sluice compare`."""
@@ -154,7 +154,7 @@ class CapacityJson(TypedDict):
     sheet: CapacitySheet | None
 
 
-class CapacityView(ApiView):
+class CapacityView(ApiView, at="api/insights/capacity"):
     @operation(list_of=Whole(CapacityJson), params=[DAYS, *WHAT_IF])
     def get(self, request: Request) -> Response:
         """Get the capacity, peak utilization and bottleneck of each pool. Staff only.

@@ -218,7 +218,7 @@ class RollbackBody(msgspec.Struct, forbid_unknown_fields=True):
     version: int | None = None
 
 
-class RulesView(ApiView):
+class RulesView(ApiView, under="api/routing/"):
     """What operations on rules share: who may not do any of them is told that first."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
@@ -239,7 +239,7 @@ class RulesView(ApiView):
         return Response(ruleset_json(now), status=status)
 
 
-class RuleSets(RulesView):
+class RuleSets(RulesView, at="versions"):
     @operation(list_of=Whole(SummaryJson))
     def get(self, request: Request) -> Response:
         """List versions without their rules, newest first."""
@@ -254,7 +254,7 @@ class RuleSets(RulesView):
         return self.answer(made, CREATED)
 
 
-class OneRuleSet(RulesView):
+class OneRuleSet(RulesView, at="versions/<int:version>"):
     @operation(answer=RuleSetJson)
     def get(self, request: Request, version: int) -> Response:
         """Get a version with its rules."""
@@ -276,7 +276,7 @@ class OneRuleSet(RulesView):
         return Response(status=NO_CONTENT)
 
 
-class Validate(RulesView):
+class Validate(RulesView, at="versions/<int:version>/validate"):
     @operation(answer=ProblemsJson)
     def post(self, request: Request, version: int) -> Response:
         """Check a version: errors, which prevent publication, then warnings."""
@@ -285,7 +285,7 @@ class Validate(RulesView):
         return Response({"problems": [asdict(problem) for problem in problems]})
 
 
-class DryRunView(RulesView):
+class DryRunView(RulesView, at="versions/<int:version>/dry-run"):
     @operation(body=DryRunBody, answer=DryRunJson)
     def post(self, request: Request, version: int) -> Response:
         """Apply a version to recorded requests: what would change; money in nano-USD."""
@@ -294,7 +294,7 @@ class DryRunView(RulesView):
         return Response(dry_run_json(tried))
 
 
-class Publish(RulesView):
+class Publish(RulesView, at="versions/<int:version>/publish"):
     @operation(body=RevisionBody, answer=RuleSetJson, step_up=True)
     def post(self, request: Request, version: int) -> Response:
         """Publish a draft within two seconds; 409 if another version was published since."""
@@ -302,7 +302,7 @@ class Publish(RulesView):
         return self.answer(self.versions().publish(found))
 
 
-class CanaryStart(RulesView):
+class CanaryStart(RulesView, at="versions/<int:version>/canary"):
     @operation(body=CanaryBody, answer=RuleSetJson, step_up=True)
     def post(self, request: Request, version: int) -> Response:
         """Start a canary or change its share, which restarts the comparison."""
@@ -311,14 +311,14 @@ class CanaryStart(RulesView):
         return self.answer(self.versions().canary_start(found, share, wanted.stops_itself))
 
 
-class CanaryPromote(RulesView):
+class CanaryPromote(RulesView, at="versions/<int:version>/promote"):
     @operation(answer=RuleSetJson, step_up=True)
     def post(self, request: Request, version: int) -> Response:
         """Promote the canary to all requests."""
         return self.answer(self.versions().canary_promote(self.rule_set(version)))
 
 
-class CanaryStop(RulesView):
+class CanaryStop(RulesView, at="versions/<int:version>/stop"):
     @operation(body=StopBody, answer=RuleSetJson)
     def post(self, request: Request, version: int) -> Response:
         """Stop the canary; all requests follow the published rules."""
@@ -326,7 +326,7 @@ class CanaryStop(RulesView):
         return self.answer(self.versions().canary_stop(found, reason=reason))
 
 
-class Canary(RulesView):
+class Canary(RulesView, at="canary"):
     @operation(answer=CanaryAnswer)
     def get(self, request: Request) -> Response:
         """Compare the canary with the live version; null without a canary."""
@@ -334,7 +334,7 @@ class Canary(RulesView):
         return Response({"canary": None if report is None else canary_json(report)})
 
 
-class Rollback(RulesView):
+class Rollback(RulesView, at="rollback"):
     @operation(body=RollbackBody, answer=RuleSetJson, step_up=True)
     def post(self, request: Request) -> Response:
         """Publish a copy of an earlier version (0: no rules) under a new number; ends a canary."""

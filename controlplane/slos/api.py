@@ -12,8 +12,10 @@ from controlplane.slos.checks import ObjectiveDraft
 from controlplane.slos.models import EVERYONE
 from controlplane.slos.openslo.documents import openslo_export, openslo_import
 
+OF_ORGANIZATION = "api/slos/organizations/<org:organization_id>"
 
-class Objectives(ApiView):
+
+class Objectives(ApiView, at=f"{OF_ORGANIZATION}/objectives"):
     @operation(list_of=Whole(shapes.ObjectiveJson))
     def get(self, request: Request, organization_id: UUID) -> Response:
         """List objectives with attainment, error budget, burn rates and alerts."""
@@ -31,7 +33,7 @@ class Objectives(ApiView):
         return Response(shapes.fresh_json(made), status=CREATED)
 
 
-class OneObjective(ApiView):
+class OneObjective(ApiView, at=f"{OF_ORGANIZATION}/objectives/<objective:objective_id>"):
     @operation(answer=shapes.ObjectiveJson)
     def get(self, request: Request, organization_id: UUID, objective_id: UUID) -> Response:
         """Get the current state of an objective."""
@@ -67,7 +69,7 @@ class OneObjective(ApiView):
         return Response(shapes.objective_json(standing))
 
 
-class Alerts(ApiView):
+class Alerts(ApiView, at=f"{OF_ORGANIZATION}/alerts"):
     @operation(list_of=Whole(shapes.AlertJson))
     def get(self, request: Request, organization_id: UUID) -> Response:
         """List firing and recovered alerts, newest first."""
@@ -75,7 +77,7 @@ class Alerts(ApiView):
         return self.listed(found, shapes.alert_json)
 
 
-class Channels(ApiView):
+class Channels(ApiView, at=f"{OF_ORGANIZATION}/channels"):
     @operation(list_of=Whole(shapes.ChannelJson))
     def get(self, request: Request, organization_id: UUID) -> Response:
         """List notification channels."""
@@ -94,7 +96,7 @@ class Channels(ApiView):
         return Response(shapes.channel_json(made, secret=True), status=CREATED)
 
 
-class OneChannel(ApiView):
+class OneChannel(ApiView, at=f"{OF_ORGANIZATION}/channels/<channel:channel_id>"):
     @operation()
     def delete(self, request: Request, organization_id: UUID, channel_id: UUID) -> Response:
         """Remove a channel."""
@@ -104,7 +106,7 @@ class OneChannel(ApiView):
         return Response(status=NO_CONTENT)
 
 
-class OpenSlo(ApiView):
+class OpenSlo(ApiView, at=f"{OF_ORGANIZATION}/openslo"):
     @operation(answer=shapes.OpenSloJson)
     def get(self, request: Request, organization_id: UUID) -> Response:
         """Export all objectives as OpenSLO v1, without loss."""
@@ -120,7 +122,7 @@ class OpenSlo(ApiView):
         return Response(done._asdict())
 
 
-class Stages(ApiView):
+class Stages(ApiView, at=f"{OF_ORGANIZATION}/stages"):
     @operation(list_of=Whole(shapes.StageJson))
     def get(self, request: Request, organization_id: UUID) -> Response:
         """List the owners of the seven stages."""
@@ -129,7 +131,7 @@ class Stages(ApiView):
         return self.listed(found.values(), shapes.stage_json, "stage")
 
 
-class OneStage(ApiView):
+class OneStage(ApiView, at="api/slos/stages/<slug:stage>"):
     @operation(body=shapes.StageBody, answer=shapes.StageJson)
     def put(self, request: Request, stage: str) -> Response:
         """Set the owner of a stage. Staff only."""

@@ -46,7 +46,7 @@ class BudgetForm(forms.Form):
     per_user = forms.BooleanField(required=False)
 
 
-@page(Action.LEDGER_VIEW, "GET")
+@page("budgets", Action.LEDGER_VIEW, "GET", name="budgets")
 def budget_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     keys = apikey_list(user=viewer.user, organization_id=viewer.organization.id)
     names = limited_names(viewer, keys)
@@ -63,7 +63,7 @@ def budget_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return show(request, viewer, "budgets", "money/budgets.html", context)
 
 
-@page(Action.BUDGET_SET, "POST")
+@page("budgets/save", Action.BUDGET_SET, "POST")
 @stepped_up
 @says_wrong("budgets")
 def budget_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
@@ -84,7 +84,7 @@ def budget_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return redirect("budgets")
 
 
-@page(Action.BUDGET_SET, "POST")
+@page("budgets/stop", Action.BUDGET_SET, "POST")
 @stepped_up
 def budget_stop(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     subject = uuid_asked(request.POST.get("subject", ""), "", Http404())

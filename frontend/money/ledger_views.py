@@ -18,7 +18,7 @@ from frontend.shared.forms import page_asked, says_wrong
 from frontend.shared.stepup import stepped_up
 
 
-@page(Action.LEDGER_VIEW, "GET")
+@page("ledger", Action.LEDGER_VIEW, "GET")
 def ledger(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     actor, organization = viewer.user, viewer.organization.id
     entries = entry_list(actor=actor, organization=organization, ask=page_asked(request, "entry"))
@@ -36,7 +36,7 @@ def ledger(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return show(request, viewer, "ledger", "money/ledger.html", context)
 
 
-@page(Action.LEDGER_VIEW, "GET")
+@page("ledger/months", Action.LEDGER_VIEW, "GET")
 def ledger_months(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """The months alone, while one of them is being closed."""
     months = month_list(actor=viewer.user, organization=viewer.organization.id)
@@ -44,7 +44,7 @@ def ledger_months(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return render(request, "money/parts/ledger_month_rows.html", context)
 
 
-@page(Action.PERIOD_CLOSE, "POST")
+@page("ledger/close", Action.PERIOD_CLOSE, "POST")
 @stepped_up
 @says_wrong("ledger")
 def ledger_close(request: HttpRequest, viewer: Viewer) -> HttpResponse:

@@ -22,7 +22,7 @@ _RATE = re.compile(r"[0-9]{1,16}", re.ASCII)
 _FIELDS = tuple(PriceDraft.__annotations__)
 
 
-@page(Action.CATALOG_MANAGE, "GET")
+@page("prices", Action.CATALOG_MANAGE, "GET", name="prices")
 def price_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     projects = project_shares(actor=viewer.user)
     context = {
@@ -35,7 +35,7 @@ def price_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return show(request, viewer, "prices", "money/prices.html", context)
 
 
-@page(Action.CATALOG_MANAGE, "POST")
+@page("prices/publish", Action.CATALOG_MANAGE, "POST")
 @stepped_up
 @says_wrong("prices")
 def price_make(request: HttpRequest, viewer: Viewer) -> HttpResponse:

@@ -63,7 +63,7 @@ def id_of(text: str, field: str) -> uuid.UUID:
     return uuid_asked(text, "", wrong)
 
 
-@page(Action.LEDGER_VIEW, "GET")
+@page("wallet", Action.LEDGER_VIEW, "GET")
 def wallet(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Balance, what moved it other than requests, and what waits for approval."""
     organization = viewer.organization.id
@@ -81,7 +81,7 @@ def wallet(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return show(request, viewer, "wallet", "payments/wallet.html", context)
 
 
-@page(Action.INVOICE_ISSUE, "POST")
+@page("wallet/pay", Action.INVOICE_ISSUE, "POST")
 @says_wrong("wallet")
 def wallet_pay(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     if not settings.STRIPE_LINK:
@@ -94,7 +94,7 @@ def wallet_pay(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return pay_page(request, order)
 
 
-@page(Action.CREDIT_GRANT, "GET")
+@page("grants", Action.CREDIT_GRANT, "GET", name="grants")
 def grant_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """What waits for a second person in all organizations, and the form for a new grant."""
     return _grants(request, viewer, {})
@@ -122,7 +122,7 @@ def _grants(request: HttpRequest, viewer: Viewer, wrong: dict[str, list[str]]) -
     return show(request, viewer, "grants", "payments/grants.html", context, wrong)
 
 
-@page(Action.CREDIT_GRANT, "POST")
+@page("grants/new", Action.CREDIT_GRANT, "POST")
 @stepped_up
 def grant_make(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Give, or ask for a second person."""
@@ -150,7 +150,7 @@ def grant_make(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return redirect("grants")
 
 
-@page(Action.CREDIT_GRANT, "POST")
+@page("grants/<org:organization_id>/<grant:grant_id>/<slug:decision>", Action.CREDIT_GRANT, "POST")
 @stepped_up
 @says_wrong("grants")
 def grant_decide(

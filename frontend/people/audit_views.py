@@ -75,23 +75,23 @@ def _word(facts: dict[str, object], name: str) -> str | None:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-@page(Action.AUDIT_VIEW, "GET")
+@page("audit", Action.AUDIT_VIEW, "GET", name="audit")
 def audit_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return _index(request, viewer, viewer.organization.id)
 
 
-@page(Action.INSTALLATION_AUDIT, "GET")
+@page("audit/installation", Action.INSTALLATION_AUDIT, "GET")
 def audit_installation(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Those that are no organization's: accounts, catalog, fleet, routing."""
     return _index(request, viewer, None)
 
 
-@page(Action.AUDIT_VIEW, "GET")
+@page("audit.csv", Action.AUDIT_VIEW, "GET")
 def audit_csv(request: HttpRequest, viewer: Viewer) -> HttpResponseBase:
     return _csv(request, viewer, viewer.organization.id)
 
 
-@page(Action.INSTALLATION_AUDIT, "GET")
+@page("audit/installation.csv", Action.INSTALLATION_AUDIT, "GET")
 def audit_installation_csv(request: HttpRequest, viewer: Viewer) -> HttpResponseBase:
     return _csv(request, viewer, None)
 

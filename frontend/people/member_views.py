@@ -73,13 +73,13 @@ def _index(
     return show(request, viewer, HERE, "people/members.html", context, form.errors)
 
 
-member_index = page(Action.MEMBER_VIEW, "GET")(_index)
+page("members", Action.MEMBER_VIEW, "GET", name=HERE)(_index)
 
 
-@page(Action.SECURITY_SET, "POST")
+@page("members/second-factor", Action.SECURITY_SET, "POST")
 @stepped_up
 @says_wrong(HERE)
-def second_factor(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+def members_second_factor(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     required = request.POST.get("required") == "on"
     second_factor_require(**viewer.whose, required=required)
     words = "must have a" if required else "no longer need a"
@@ -87,7 +87,7 @@ def second_factor(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return redirect(HERE)
 
 
-@secret_page(Action.MEMBER_MANAGE, "GET", "POST")
+@secret_page("members/invite", Action.MEMBER_MANAGE, "GET", "POST")
 def invite(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     if request.method == "GET":
         return redirect(HERE)
@@ -117,7 +117,7 @@ def _mail(made: Invitation, viewer: Viewer, link: str) -> bool:
     return mail_send(to=[made.email], subject=f"Invitation to {name}", text=text)
 
 
-@page(Action.MEMBER_MANAGE, "POST")
+@page("members/<user:user_id>/role", Action.MEMBER_MANAGE, "POST")
 @stepped_up
 @says_wrong(HERE)
 def member_role(request: HttpRequest, viewer: Viewer, user_id: uuid.UUID) -> HttpResponse:
@@ -132,7 +132,7 @@ def member_role(request: HttpRequest, viewer: Viewer, user_id: uuid.UUID) -> Htt
     return redirect(HERE)
 
 
-@secret_page(Action.MEMBER_RECOVER, "POST")
+@secret_page("members/<user:user_id>/link", Action.MEMBER_RECOVER, "POST")
 def member_link(request: HttpRequest, viewer: Viewer, user_id: uuid.UUID) -> HttpResponse:
     """Make a link that sets a member's password, and show it in this one answer."""
     found = member_get(**viewer.whose, user_id=user_id)
@@ -150,7 +150,7 @@ def member_link(request: HttpRequest, viewer: Viewer, user_id: uuid.UUID) -> Htt
     return _index(request, viewer, recovered=found.user.email, password_link=link)
 
 
-@page(Action.MEMBER_MANAGE, "POST")
+@page("members/<user:user_id>/remove", Action.MEMBER_MANAGE, "POST")
 @stepped_up
 @says_wrong(HERE)
 def member_remove(request: HttpRequest, viewer: Viewer, user_id: uuid.UUID) -> HttpResponse:
@@ -162,7 +162,7 @@ def member_remove(request: HttpRequest, viewer: Viewer, user_id: uuid.UUID) -> H
     return _index(request, viewer, left=left) if found.user != viewer.user else redirect("overview")
 
 
-@page(Action.MEMBER_MANAGE, "POST")
+@page("invitations/<invite:invitation_id>", Action.MEMBER_MANAGE, "POST")
 def invitation_end(request: HttpRequest, viewer: Viewer, invitation_id: uuid.UUID) -> HttpResponse:
     found = services.invitation_get(**viewer.whose, invitation_id=invitation_id)
     if services.invitation_withdraw(actor=viewer.user, invitation=found):

@@ -24,8 +24,8 @@ SAFETY_WORDS = (
 DIGITS_MAX = 3
 
 
-@page(Action.ORGANIZATION_VIEW, "GET")
-def project_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+@page("projects", Action.ORGANIZATION_VIEW, "GET")
+def projects(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     context = {
         "projects": projects_of(**viewer.whose),
         "safety": SAFETY_WORDS,
@@ -39,7 +39,7 @@ def project_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return show(request, viewer, HERE, "people/projects.html", context)
 
 
-@page(Action.PROJECT_CREATE, "POST")
+@page("projects/add", Action.PROJECT_CREATE, "POST")
 @says_wrong(HERE)
 def project_add(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     made = services.project_create(
@@ -49,7 +49,7 @@ def project_add(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return redirect(HERE)
 
 
-@page(Action.PROJECT_UPDATE, "POST")
+@page("projects/<proj:project_id>", Action.PROJECT_UPDATE, "POST")
 @stepped_up
 @says_wrong(HERE)
 def project_save(request: HttpRequest, viewer: Viewer, project_id: uuid.UUID) -> HttpResponse:
@@ -69,7 +69,7 @@ def project_save(request: HttpRequest, viewer: Viewer, project_id: uuid.UUID) ->
     return redirect(HERE)
 
 
-@page(Action.CONTENT_MANAGE, "POST")
+@page("projects/<proj:project_id>/keeping", Action.CONTENT_MANAGE, "POST")
 @stepped_up
 @says_wrong(HERE)
 def project_keep(request: HttpRequest, viewer: Viewer, project_id: uuid.UUID) -> HttpResponse:
@@ -87,8 +87,8 @@ def _whole(text: str) -> int:
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= DIGITS_MAX else -1
 
 
-@page(Action.ROUTING_MANAGE, "GET")
-def share_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+@page("shares", Action.ROUTING_MANAGE, "GET")
+def shares(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     found = project_shares(actor=viewer.user)
     context = {
         "projects": found,
@@ -99,7 +99,7 @@ def share_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return show(request, viewer, "shares", "people/shares.html", context)
 
 
-@page(Action.ROUTING_MANAGE, "POST")
+@page("shares/<org:organization_id>/<proj:project_id>", Action.ROUTING_MANAGE, "POST")
 @says_wrong("shares")
 def share_save(
     request: HttpRequest, viewer: Viewer, organization_id: uuid.UUID, project_id: uuid.UUID

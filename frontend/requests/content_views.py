@@ -22,12 +22,13 @@ from frontend.shared.access import Viewer, page, show
 from frontend.shared.forms import says_wrong
 from frontend.shared.said import Conversation
 
+KEPT = "conversations/<proj:project_id>"
 HERE = "conversations"
 FIELDS = ("project", "words", "model", "key", "status", "end_user", "days")
 STATUSES = [(status, status) for status in get_args(KeptStatus)]
 
 
-@page(Action.CONTENT_READ, "GET")
+@page("conversations", Action.CONTENT_READ, "GET")
 @says_wrong(HERE)
 def conversations(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """The search, or what it finds: all of which is read, and so audited."""
@@ -55,7 +56,7 @@ def conversations(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return show(request, viewer, HERE, "requests/conversations.html", context)
 
 
-@page(Action.CONTENT_READ, "GET")
+@page("conversations.jsonl", Action.CONTENT_READ, "GET")
 def conversations_export(request: HttpRequest, viewer: Viewer) -> HttpResponseBase:
     project = _project(viewer, request.GET.get("project", ""))
     try:
@@ -69,7 +70,7 @@ def conversations_export(request: HttpRequest, viewer: Viewer) -> HttpResponseBa
     return csv_answer(request, "sluice-conversations.jsonl", lines, "application/jsonl")
 
 
-@page(Action.CONTENT_READ, "POST")
+@page(f"{KEPT}/<req:request_id>", Action.CONTENT_READ, "POST")
 def content_show(
     request: HttpRequest, viewer: Viewer, project_id: uuid.UUID, request_id: uuid.UUID
 ) -> HttpResponse:
@@ -80,7 +81,8 @@ def content_show(
     return show(request, viewer, "requests", "requests/said.html", context)
 
 
-@page(Action.CONTENT_DELETE, "POST")
+@page(f"{KEPT}/forget", Action.CONTENT_DELETE, "POST", name="end_user_remove")
+@page(f"{KEPT}/<req:request_id>/delete", Action.CONTENT_DELETE, "POST")
 @says_wrong(HERE)
 def content_remove(
     request: HttpRequest, viewer: Viewer, project_id: uuid.UUID, request_id: uuid.UUID | None = None

@@ -41,7 +41,7 @@ EXAMPLE = """[
 ]"""
 
 
-@page(Action.ROUTING_MANAGE, "GET")
+@page("routing", Action.ROUTING_MANAGE, "GET")
 def routing(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     versions = selectors.ruleset_list(actor=viewer.user)
     current, canary = selectors.ruleset_in_force(), selectors.ruleset_on_trial()
@@ -62,13 +62,13 @@ def routing(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return show(request, viewer, HERE, "routing/page.html", context)
 
 
-@page(Action.ROUTING_MANAGE, "GET")
+@page("routing/<int:version>", Action.ROUTING_MANAGE, "GET")
 def routing_version(request: HttpRequest, viewer: Viewer, version: int) -> HttpResponse:
     """One version: its rules in words; a draft's also as text, with what is wrong with them."""
     return version_page(request, viewer, selectors.ruleset_get(actor=viewer.user, version=version))
 
 
-@page(Action.ROUTING_MANAGE, "GET")
+@page("routing/<int:version>/dry-run", Action.ROUTING_MANAGE, "GET")
 def routing_dry_run(request: HttpRequest, viewer: Viewer, version: int) -> HttpResponse:
     rule_set = selectors.ruleset_get(actor=viewer.user, version=version)
     hours, complaint = _hours(request.GET.get("hours", str(HOURS_DEFAULT)))

@@ -101,6 +101,9 @@ class Viewer:
 
 P = ParamSpec("P")
 View = Callable[Concatenate[HttpRequest, Viewer, P], HttpResponseBase]
+# What `page` has found by address, and the names of addresses.
+PAGES: dict[str, Callable[..., HttpResponseBase]] = {}
+NAMES: dict[str, str] = {}
 
 
 def find_viewer(user: User, wanted: str | None) -> Viewer:
@@ -116,16 +119,16 @@ def find_viewer(user: User, wanted: str | None) -> Viewer:
 
 
 def page(
-    action: Action | None, *methods: str, shared: bool = False
-) -> Callable[[View[P]], Callable[..., HttpResponseBase]]:
+    address: str, action: Action | None, *methods: str, name: str = "", shared: bool = False
+) -> Callable[[View[P]], View[P]]:
     """A page for signed-in members whose role allows `action`; to strangers it does not exist.
 
-    None is for what everybody may do about themselves. Other `methods` get 405. `shared`: it shows
-    figures of all tenants.
+    Links name it as its view, or by `name`. None is for what everybody may do about themselves.
+    Other `methods` get 405. `shared`: it shows figures of all tenants.
     """
 
-    def wrap(allowed: View[P]) -> Callable[..., HttpResponseBase]:
-        view = require_http_methods(methods)(allowed) if methods else allowed
+    def wrap(allowed: View[P]) -> View[P]:
+        view = require_http_methods(methods)(allowed)
 
         @login_required
         @cache_control(private=True, no_cache=True)
@@ -151,7 +154,8 @@ def page(
                 return redirect("account")
             raise PermissionDenied(action)
 
-        return door
+        PAGES[address], NAMES[address] = door, name or allowed.__name__
+        return allowed
 
     return wrap
 

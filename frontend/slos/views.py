@@ -32,7 +32,7 @@ HEAD = [
 ]
 
 
-@page(Action.SLO_VIEW, "GET")
+@page("slos", Action.SLO_VIEW, "GET", name="slos")
 def slo_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Objectives of the organization and, for staff, of the installation."""
     groups = [
@@ -64,7 +64,7 @@ def slo_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return show(request, viewer, "slos", "slos/list.html", context)
 
 
-@page(Action.SLO_VIEW, "GET")
+@page("slos.csv", Action.SLO_VIEW, "GET")
 def slo_csv(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     body = []
     for organization in _seen(viewer):
@@ -93,8 +93,8 @@ def slo_csv(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return panel_csv([TablePanel("slos", "Objectives", HEAD, body)], "slos")
 
 
-@page(Action.SLO_VIEW, "GET")
-def slo_detail(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) -> HttpResponse:
+@page("slos/<objective:objective_id>", Action.SLO_VIEW, "GET")
+def slo(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) -> HttpResponse:
     """One objective: its promise, where its budget went, its alerts."""
     organization, found = _find(viewer, objective_id)
     objective, now = found.standing.objective, timezone.now()
@@ -129,14 +129,14 @@ def slo_detail(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) ->
     return show(request, viewer, "slos", "slos/detail.html", context)
 
 
-@page(Action.SLO_VIEW, "GET")
+@page("slos/<objective:objective_id>.csv", Action.SLO_VIEW, "GET")
 def slo_burn_csv(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) -> HttpResponse:
     _, found = _find(viewer, objective_id)
     figure = burn_down_figure(found, timezone.now())
     return panel_csv([figure], figure.name)
 
 
-@page(Action.SLO_VIEW, "POST")
+@page("slos/new", Action.SLO_VIEW, "POST")
 @says_wrong("slos")
 def slo_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     organization = _asked(request, viewer)
@@ -150,7 +150,7 @@ def slo_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return redirect("slo", made.id)
 
 
-@page(Action.SLO_VIEW, "POST")
+@page("slos/<objective:objective_id>/change", Action.SLO_VIEW, "POST")
 @says_wrong("slo", "objective_id")
 def slo_change(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) -> HttpResponse:
     organization, found = _find(viewer, objective_id)
@@ -171,7 +171,7 @@ def slo_change(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) ->
     return redirect("slo", objective_id)
 
 
-@page(Action.SLO_VIEW, "POST")
+@page("slos/channels", Action.SLO_VIEW, "POST")
 @stepped_up
 @says_wrong("slos")
 def slo_channel_add(request: HttpRequest, viewer: Viewer) -> HttpResponse:
@@ -194,7 +194,7 @@ def slo_channel_add(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return answer
 
 
-@page(Action.SLO_VIEW, "POST")
+@page("slos/channels/<channel:channel_id>", Action.SLO_VIEW, "POST")
 def slo_channel_remove(request: HttpRequest, viewer: Viewer, channel_id: uuid.UUID) -> HttpResponse:
     organization = _asked(request, viewer)
     services.channel_remove(actor=viewer.user, organization=organization, channel_id=channel_id)
@@ -202,7 +202,7 @@ def slo_channel_remove(request: HttpRequest, viewer: Viewer, channel_id: uuid.UU
     return redirect("slos")
 
 
-@page(Action.SLO_VIEW, "GET", "POST")
+@page("slos/openslo", Action.SLO_VIEW, "GET", "POST")
 @says_wrong("slos")
 def slo_openslo(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     if request.method == "GET":

@@ -78,8 +78,8 @@ class OwnedStage:
     alerts: list[Alert]
 
 
-@page(Action.SLO_VIEW, "GET", shared=True)
-def stage_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+@page("stages", Action.SLO_VIEW, "GET", shared=True)
+def stages(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     context = {
         "rows": _rows(viewer),
         "sets": viewer.may(Action.SLO_INSTALLATION),
@@ -89,7 +89,7 @@ def stage_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return show(request, viewer, "stages", "stages/list.html", context)
 
 
-@page(Action.SLO_INSTALLATION, "POST")
+@page("stages/<slug:stage>", Action.SLO_INSTALLATION, "POST")
 @says_wrong("stages")
 def stage_save(request: HttpRequest, viewer: Viewer, stage: str) -> HttpResponse:
     posted = request.POST
@@ -105,14 +105,14 @@ def stage_save(request: HttpRequest, viewer: Viewer, stage: str) -> HttpResponse
     return redirect("stages")
 
 
-@page(Action.SLO_VIEW, "GET")
+@page("runbooks", Action.SLO_VIEW, "GET", name="runbooks")
 def runbook_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     found = [(slug, title_of(runbook_text(slug))) for slug in runbook_slugs()]
     context = {"found": found}
     return show(request, viewer, "stages", "stages/runbooks.html", context)
 
 
-@page(Action.SLO_VIEW, "GET")
+@page("runbooks/<slug:slug>", Action.SLO_VIEW, "GET")
 def runbook(request: HttpRequest, viewer: Viewer, slug: str) -> HttpResponse:
     text = runbook_text(slug)
     context = {"title": title_of(text), "text": to_html(text)}

@@ -58,7 +58,7 @@ class BudgetJson(TypedDict):
     model: str | None
 
 
-class Budgets(MoneyView):
+class Budgets(MoneyView, at="budgets"):
     @operation(list_of=Whole(BudgetJson))
     def get(self, request: Request, organization_id: UUID) -> Response:
         """List budgets, with the amount spent in the current period."""
@@ -66,7 +66,7 @@ class Budgets(MoneyView):
         return self.listed(found, budget_json)
 
 
-class OneBudget(MoneyView):
+class OneBudget(MoneyView, at="budgets/<id:subject_id>"):
     @operation(body=BudgetBody, answer=BudgetJson, example=EXAMPLE, step_up=True)
     def put(self, request: Request, organization_id: UUID, subject_id: UUID) -> Response:
         """Set a budget; spend of the current period counts."""

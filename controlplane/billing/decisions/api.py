@@ -33,7 +33,7 @@ class GrantDecision(MoneyView):
         return Response(grant_json(DECISIONS[decision](actor=self.actor(), grant=grant)))
 
 
-class PendingGrants(ApiView):
+class PendingGrants(ApiView, at="api/billing/grants"):
     @operation(list_of=Whole(GrantJson))
     def get(self, request: Request) -> Response:
         """List pending grants, oldest first."""

@@ -26,6 +26,8 @@ from controlplane.core.streaming import csv_answer
 from controlplane.kernel.ids import ExportId
 from controlplane.kernel.money import usd_text
 
+OF_ORGANIZATION = "api/billing/organizations/<org:organization_id>"
+
 
 class ExportBody(msgspec.Struct, forbid_unknown_fields=True):
     """Either a month as `period`, or `start` and `end`; `end` is the day after the last."""
@@ -72,7 +74,7 @@ class OneExportJson(ExportJson):
     manifest: Any
 
 
-class Exports(ApiView):
+class Exports(ApiView, at=f"{OF_ORGANIZATION}/exports"):
     """The exports of an organization."""
 
     @operation(list_of=ExportJson)
@@ -92,7 +94,7 @@ class Exports(ApiView):
         return Response(export_json(made), status=CREATED)
 
 
-class OneExport(ApiView):
+class OneExport(ApiView, at=f"{OF_ORGANIZATION}/exports/<export:export_id>"):
     """One export: how far it is, and its manifest once it is done."""
 
     @operation(answer=OneExportJson)
@@ -102,7 +104,7 @@ class OneExport(ApiView):
         return Response({**export_json(found), "manifest": found.manifest})
 
 
-class ExportDownload(ApiView):
+class ExportDownload(ApiView, at=f"{OF_ORGANIZATION}/exports/<export:export_id>/file"):
     """The file."""
 
     @extend_schema(responses={(200, "text/csv"): OpenApiTypes.BINARY})
@@ -113,7 +115,7 @@ class ExportDownload(ApiView):
         return file_answer(request._request, found)
 
 
-class ExportStream(ApiView):
+class ExportStream(ApiView, at=f"{OF_ORGANIZATION}/exports/stream"):
     """A file of few lines, streamed as it is read."""
 
     @extend_schema(responses={(200, "text/csv"): OpenApiTypes.BINARY})

@@ -167,7 +167,7 @@ class PeriodBody(msgspec.Struct, forbid_unknown_fields=True):
     period: str
 
 
-class Invoices(MoneyView):
+class Invoices(MoneyView, at="invoices"):
     @operation(list_of=InvoiceJson)
     def get(self, request: Request, organization_id: UUID) -> Response:
         """List invoices, statements and credit notes."""
@@ -187,7 +187,7 @@ class Invoices(MoneyView):
         return Response(whole_json(**self.whose(), invoice_id=made.id), status=CREATED)
 
 
-class Preview(MoneyView):
+class Preview(MoneyView, at="invoices/preview"):
     @operation(answer=WholeInvoiceJson)
     def get(self, request: Request, organization_id: UUID) -> Response:
         """Preview the invoice of a month; not saved, without a number."""
@@ -196,7 +196,7 @@ class Preview(MoneyView):
         return Response(draft_json(draft))
 
 
-class OneInvoice(MoneyView):
+class OneInvoice(MoneyView, at="invoices/<inv:invoice_id>"):
     @operation(answer=WholeInvoiceJson)
     def get(self, request: Request, organization_id: UUID, invoice_id: UUID) -> Response:
         """Get a document as issued; `paid` and `open` are as of today."""
@@ -215,7 +215,7 @@ class InvoiceFile(MoneyView):
         return file_answer(document, form, raw=request.query_params.get("raw") == "1")
 
 
-class OrganizationStanding(MoneyView):
+class OrganizationStanding(MoneyView, at="standing"):
     @operation(answer=StandingJson)
     def get(self, request: Request, organization_id: UUID) -> Response:
         """Get what is due and overdue; nothing is suspended automatically."""
@@ -229,7 +229,7 @@ class OrganizationStanding(MoneyView):
         return Response(body)
 
 
-class Profile(MoneyView):
+class Profile(MoneyView, at="billing-profile"):
     @operation(answer=ProfileJson)
     def get(self, request: Request, organization_id: UUID) -> Response:
         """Get the billing address for future documents."""

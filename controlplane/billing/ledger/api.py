@@ -88,7 +88,7 @@ def reconciliation_json(one: Reconciliation) -> ReconciliationJson:
     return answer_of(ReconciliationJson, one)
 
 
-class Accounts(MoneyView):
+class Accounts(MoneyView, at="accounts"):
     @operation(list_of=Whole(AccountJson, AccountsJson))
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """List accounts, by name."""
@@ -96,7 +96,7 @@ class Accounts(MoneyView):
         return self.listed(found, account_json, sealed_through=sealed_through())
 
 
-class Entries(MoneyView):
+class Entries(MoneyView, at="entries"):
     @operation(list_of=EntryJson)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """List journal entries, newest first."""
@@ -106,7 +106,7 @@ class Entries(MoneyView):
         return self.page(found, entry_json)
 
 
-class Reconciliations(MoneyView):
+class Reconciliations(MoneyView, at="reconciliations"):
     @operation(list_of=Whole(ReconciliationJson))
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """List reconciliations, newest first."""

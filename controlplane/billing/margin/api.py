@@ -58,7 +58,7 @@ class MarginJson(TypedDict):
     tenants: list[MarginLineJson]
 
 
-class MarginView(ApiView):
+class MarginView(ApiView, at="api/billing/margin"):
     @operation(answer=MarginJson, params=[MONTH])
     def get(self, request: Request) -> Response:
         """Get the margin of a month. Staff only."""

@@ -44,7 +44,7 @@ class MonthJson(TypedDict):
     job: CloseJobJson | None
 
 
-class Months(MoneyView):
+class Months(MoneyView, at="periods"):
     @operation(list_of=Whole(MonthJson))
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """List the last thirteen months."""
@@ -52,7 +52,7 @@ class Months(MoneyView):
         return self.listed(found, month_json, "period")
 
 
-class MonthClose(MoneyView):
+class MonthClose(MoneyView, at="periods/<str:period>/close"):
     @operation(answer={DONE: MonthJson, WAITS: MonthJson}, step_up=True)
     def post(self, request: Request, organization_id: uuid.UUID, period: str) -> Response:
         """Close a month; 202 if a worker closes it, 400 with the reason if it cannot be closed."""

@@ -91,14 +91,14 @@ class OrderJson(TypedDict):
     url: str | None
 
 
-class Payments(MoneyView):
+class Payments(MoneyView, at="payments"):
     @operation(list_of=PaymentJson)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """List payments by providers and by bank transfer."""
         return self.page(payment_list(**self.whose(), ask=self.page_ask("payment")), payment_json)
 
 
-class PaymentOrders(MoneyView):
+class PaymentOrders(MoneyView, at="payment-orders"):
     @operation(body=OrderBody, answer={CREATED: OrderJson}, example={"amount_cents": 5_000})
     def post(self, request: Request, organization_id: uuid.UUID) -> Response:
         """Create a payment order; no money is moved."""
@@ -122,7 +122,7 @@ class PaymentOrders(MoneyView):
         return Response(order_json(made), status=CREATED)
 
 
-class InvoicePayments(MoneyView):
+class InvoicePayments(MoneyView, at="invoices/<inv:invoice_id>/payments"):
     @operation(body=PaymentBody, answer={CREATED: PaymentJson, WAITS: GrantJson}, step_up=True)
     def post(self, request: Request, organization_id: uuid.UUID, invoice_id: uuid.UUID) -> Response:
         """Record a bank transfer; 202 with the grant if it needs approval."""

@@ -45,7 +45,7 @@ class ReversalBody(msgspec.Struct, forbid_unknown_fields=True):
     id: Annotated[uuid.UUID, kind("grant")] | None = None
 
 
-class CreditNotes(MoneyView):
+class CreditNotes(MoneyView, at="invoices/<inv:invoice_id>/credit-notes"):
     @operation(
         body=CreditBody,
         answer={CREATED: WholeInvoiceJson, WAITS: GrantJson},
@@ -75,7 +75,7 @@ class CreditNotes(MoneyView):
         )
 
 
-class Reversals(MoneyView):
+class Reversals(MoneyView, at="requests/<req:charge_id>/reversals"):
     @operation(
         body=ReversalBody,
         answer={CREATED: EntryJson, WAITS: GrantJson},

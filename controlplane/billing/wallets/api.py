@@ -49,7 +49,7 @@ class WalletJson(TypedDict):
     days_left: int | None
 
 
-class OneWallet(MoneyView):
+class OneWallet(MoneyView, at="wallet"):
     @operation(answer=WalletJson)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """Get the wallet; all zero if the organization is not prepaid."""
@@ -60,7 +60,7 @@ class OneWallet(MoneyView):
         return Response(body)
 
 
-class Grants(MoneyView):
+class Grants(MoneyView, at="grants"):
     @operation(list_of=GrantJson)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """List grants in any state, newest first."""

@@ -15,7 +15,7 @@ from controlplane.composed.keys.services import KeyOrder, key_make, key_report
 from controlplane.composed.limits.api import KeyView, LimitsBody, limits_of_body
 from controlplane.core.answers import Changed, answer_of
 from controlplane.core.api.schema import CREATED, operation
-from controlplane.core.api.views import ApiView
+from controlplane.core.api.views import OF_ORGANIZATION, ApiView
 from controlplane.core.permissions import Action
 from controlplane.kernel.ids import ApiKeyId, ProjectId, kind, public_id
 from controlplane.kernel.rules import PRIORITY_NORMAL
@@ -108,7 +108,7 @@ class ReportJson(TypedDict):
     last_request_ms: int | None
 
 
-class KeysView(ApiView):
+class KeysView(ApiView, at=f"{OF_ORGANIZATION}/keys"):
     @operation(list_of=KeyJson)
     def get(self, request: Request, organization_id: UUID) -> Response:
         """List keys without secrets, newest first."""
@@ -129,14 +129,14 @@ class KeysView(ApiView):
         return _shown(key_make(actor=actor, project=project, order=_order(wanted, within)))
 
 
-class OneKey(KeyView):
+class OneKey(KeyView, at=""):
     @operation(answer=KeyJson)
     def get(self, request: Request, organization_id: UUID, inference_key: UUID) -> Response:
         """Get a key without its secret."""
         return Response(key_json(self.found(organization_id, inference_key)))
 
 
-class KeyRotation(KeyView):
+class KeyRotation(KeyView, at="/rotate"):
     @operation(body=RotateBody, answer={CREATED: NewKeyJson}, step_up=True)
     def post(self, request: Request, organization_id: UUID, inference_key: UUID) -> Response:
         """Rotate a key: same terms, limits and budget; the old key expires after the overlap."""
@@ -145,7 +145,7 @@ class KeyRotation(KeyView):
         return _shown(keys.apikey_rotate(actor=self.actor(), key=key, overlap_s=overlap_s))
 
 
-class KeyRevocation(KeyView):
+class KeyRevocation(KeyView, at="/revoke"):
     @operation(body=RevokeBody, answer=Changed)
     def post(self, request: Request, organization_id: UUID, inference_key: UUID) -> Response:
         """Revoke a key; gateways refuse it within two seconds."""
@@ -155,7 +155,7 @@ class KeyRevocation(KeyView):
         return Response({"id": public_id("key", key.id), "changed": changed})
 
 
-class KeyTouched(KeyView):
+class KeyTouched(KeyView, at="/report"):
     @operation(answer=ReportJson)
     def get(self, request: Request, organization_id: UUID, inference_key: UUID) -> Response:
         """Get the usage report of a key, for example after a leak."""

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from controlplane.composed.limits.selectors import effective_limits
 from controlplane.core.answers import answer_of
 from controlplane.core.api.schema import Whole, operation
-from controlplane.core.api.views import ApiView
+from controlplane.core.api.views import OF_ORGANIZATION, ApiView
 from controlplane.core.permissions import Action
 from controlplane.kernel.ids import AnyId, ApiKeyId, id_of_type, public_id
 from controlplane.quotas.selectors import limit_list
@@ -69,7 +69,7 @@ class EffectiveLimitsJson(TypedDict):
     refusal: str
 
 
-class KeyView(ApiView):
+class KeyView(ApiView, under=f"{OF_ORGANIZATION}/keys/<key:inference_key>"):
     """What operations on one key share."""
 
     def found(self, organization_id: UUID, inference_key: UUID) -> ApiKey:
@@ -81,7 +81,7 @@ class KeyView(ApiView):
         return key
 
 
-class KeyLimits(KeyView):
+class KeyLimits(KeyView, at="/limits"):
     @operation(body=PartLimitsBody, answer=LimitsJson)
     def put(self, request: Request, organization_id: UUID, inference_key: UUID) -> Response:
         """Set all limits of a key and of the keys in its rotation."""
@@ -89,7 +89,7 @@ class KeyLimits(KeyView):
         return _put(self, key, key.limits_id, "key")
 
 
-class AllLimits(ApiView):
+class AllLimits(ApiView, at=f"{OF_ORGANIZATION}/limits"):
     @operation(list_of=Whole(LimitsJson))
     def get(self, request: Request, organization_id: UUID) -> Response:
         """List the limits of the organization, its projects and keys."""
@@ -104,7 +104,7 @@ class AllLimits(ApiView):
         return _put(self, organization, organization.id, "organization")
 
 
-class ProjectLimits(ApiView):
+class ProjectLimits(ApiView, at=f"{OF_ORGANIZATION}/projects/<proj:project_id>/limits"):
     @operation(body=PartLimitsBody, answer=LimitsJson)
     def put(self, request: Request, organization_id: UUID, project_id: UUID) -> Response:
         """Set all limits of a project."""
@@ -113,7 +113,7 @@ class ProjectLimits(ApiView):
         return _put(self, project, project.id, "project")
 
 
-class EffectiveLimits(KeyView):
+class EffectiveLimits(KeyView, at="/effective"):
     @operation(
         list_of=Whole(EffectiveJson, EffectiveLimitsJson),
         params=[OpenApiParameter("model", str, required=True, description="A model's name.")],

@@ -77,7 +77,7 @@ _COST_PARAMS = tuple(
 _TIMES = tuple(OpenApiParameter(f"effective_at[{sign}]", int) for sign in SIGNS)
 
 
-class OrganizationView(ApiView):
+class OrganizationView(ApiView, under="v1/organization/"):
     """What these operations share: whose figures they tell."""
 
     needs = Action.ORGANIZATION_VIEW
@@ -98,7 +98,7 @@ class OrganizationView(ApiView):
         return uuid_asked(named, "org", wrong)
 
 
-class Completions(OrganizationView):
+class Completions(OrganizationView, at="usage/completions"):
     needs = Action.REQUEST_VIEW
     kind = "completions"
 
@@ -125,14 +125,14 @@ class Completions(OrganizationView):
         return ModelsSeen(embedders(), inside=False)
 
 
-class Embeddings(Completions):
+class Embeddings(Completions, at="usage/embeddings"):
     kind = "embeddings"
 
     def models(self) -> ModelsSeen:
         return ModelsSeen(embedders(), inside=True)
 
 
-class Costs(OrganizationView):
+class Costs(OrganizationView, at="costs"):
     needs = Action.LEDGER_VIEW
 
     @operation(answer=shapes.CostPage, params=_COST_PARAMS)
@@ -156,7 +156,7 @@ class Costs(OrganizationView):
         return Response(shapes.CostPage(data=data, **about(ask)))
 
 
-class OpenAIProjects(OrganizationView):
+class OpenAIProjects(OrganizationView, at="projects"):
     @operation(list_of=shapes.OpenAIProjectJson, params=(_WHOSE,))
     def get(self, request: Request) -> Response:
         """List projects, newest first."""
@@ -166,7 +166,7 @@ class OpenAIProjects(OrganizationView):
         return self.page(found, project_json)
 
 
-class OpenAIProject(OrganizationView):
+class OpenAIProject(OrganizationView, at="projects/<proj:project_id>"):
     @operation(answer=shapes.OpenAIProjectJson, params=(_WHOSE,))
     def get(self, request: Request, project_id: uuid.UUID) -> Response:
         """Get a project."""
@@ -179,7 +179,7 @@ class OpenAIProject(OrganizationView):
         )
 
 
-class ProjectKeys(OpenAIProject):
+class ProjectKeys(OpenAIProject, at="projects/<proj:project_id>/api_keys"):
     needs = Action.KEY_VIEW
 
     @operation(list_of=shapes.ProjectKeyJson, params=(_WHOSE,))
@@ -195,7 +195,7 @@ class ProjectKeys(OpenAIProject):
         return self.page(found, lambda key: project_key_json(key, used.get(key.id)))
 
 
-class AuditLogs(OrganizationView):
+class AuditLogs(OrganizationView, at="audit_logs"):
     needs = Action.AUDIT_VIEW
 
     @operation(

@@ -52,7 +52,7 @@ class NewOrganizationJson(TypedDict):
     setup_path: str | None
 
 
-class Organizations(ApiView):
+class Organizations(ApiView, at="api/organizations"):
     @operation(list_of=OrganizationJson)
     def get(self, request: Request) -> Response:
         """List organizations, newest first. Staff only."""

@@ -11,7 +11,7 @@ from rest_framework.response import Response
 
 from controlplane.core.answers import Changed, answer_of
 from controlplane.core.api.schema import CREATED, operation
-from controlplane.core.api.views import ApiView
+from controlplane.core.api.views import OF_ORGANIZATION, ApiView
 from controlplane.core.permissions import Action
 from controlplane.kernel.ids import AdminKeyId, public_id
 from controlplane.tenants.access import require
@@ -50,7 +50,7 @@ class NewAdminKeyJson(AdminKeyJson):
     secret: str
 
 
-class AdminKeysView(ApiView):
+class AdminKeysView(ApiView, under=f"{OF_ORGANIZATION}/admin-keys"):
     """What operations on admin keys share: rights come before bodies."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
@@ -58,7 +58,7 @@ class AdminKeysView(ApiView):
         require(self.actor(), Action.ADMIN_KEY_MANAGE, kwargs["organization_id"])
 
 
-class AdminKeys(AdminKeysView):
+class AdminKeys(AdminKeysView, at=""):
     @operation(list_of=AdminKeyJson)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """List admin keys without secrets, newest first."""
@@ -75,7 +75,7 @@ class AdminKeys(AdminKeysView):
         return Response(body, status=CREATED, headers={"Cache-Control": "no-store"})
 
 
-class OneAdminKey(AdminKeysView):
+class OneAdminKey(AdminKeysView, at="/<adminkey:key_id>"):
     @operation(answer=AdminKeyJson)
     def get(self, request: Request, organization_id: uuid.UUID, key_id: uuid.UUID) -> Response:
         """Get an admin key without its secret."""

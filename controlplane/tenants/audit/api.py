@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from controlplane.core.answers import answer_of
 from controlplane.core.api.schema import operation
-from controlplane.core.api.views import ApiView
+from controlplane.core.api.views import OF_ORGANIZATION, ApiView
 from controlplane.core.audit.chain import chain_head
 from controlplane.core.models import AuditEntry
 from controlplane.core.permissions import Action
@@ -70,21 +70,21 @@ class AuditView(ApiView):
         return self.page(rows, audit_json)
 
 
-class InstallationAudit(AuditView):
+class InstallationAudit(AuditView, at="api/audit"):
     @operation(list_of=AuditJson, params=SEARCH)
     def get(self, request: Request) -> Response:
         """List changes to the installation, newest first."""
         return self.found(None)
 
 
-class OrganizationAudit(AuditView):
+class OrganizationAudit(AuditView, at=f"{OF_ORGANIZATION}/audit"):
     @operation(list_of=AuditJson, params=SEARCH)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """List changes in an organization, newest first."""
         return self.found(organization_id)
 
 
-class AuditHead(ApiView):
+class AuditHead(ApiView, at="api/audit/head"):
     @operation(answer=HeadJson)
     def get(self, request: Request) -> Response:
         """Get the latest link of the audit chain. Staff only."""

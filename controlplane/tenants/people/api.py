@@ -12,7 +12,7 @@ from rest_framework.response import Response
 
 from controlplane.core.answers import Changed, answer_of
 from controlplane.core.api.schema import CREATED, Whole, operation
-from controlplane.core.api.views import ApiView
+from controlplane.core.api.views import OF_ORGANIZATION, ApiView
 from controlplane.core.permissions import Action, Role
 from controlplane.kernel.ids import InvitationId, UserId, public_id
 from controlplane.tenants.access import require
@@ -96,7 +96,7 @@ class PasswordLinkJson(TypedDict):
     path: str
 
 
-class Members(ApiView):
+class Members(ApiView, at=f"{OF_ORGANIZATION}/members"):
     @operation(list_of=Whole(MemberJson))
     def get(self, request: Request, organization_id: UUID) -> Response:
         """List members, for those who manage them."""
@@ -104,7 +104,7 @@ class Members(ApiView):
         return self.listed(rows, member_json, "user_id")
 
 
-class OneMember(ApiView):
+class OneMember(ApiView, at=f"{OF_ORGANIZATION}/members/<user:user_id>"):
     @operation(body=RoleBody, answer=MemberJson, step_up=True)
     def put(self, request: Request, organization_id: UUID, user_id: UUID) -> Response:
         """Set the role of a member, within the caller's own permissions."""
@@ -125,7 +125,7 @@ class OneMember(ApiView):
         return Response(body)
 
 
-class PasswordLink(ApiView):
+class PasswordLink(ApiView, at=f"{OF_ORGANIZATION}/members/<user:user_id>/password-link"):
     @operation(answer={CREATED: PasswordLinkJson}, step_up=True)
     def post(self, request: Request, organization_id: UUID, user_id: UUID) -> Response:
         """Create a one-time password link, valid for a day; returned only once."""
@@ -136,7 +136,7 @@ class PasswordLink(ApiView):
         return Response(body, status=CREATED, headers={"Cache-Control": "no-store"})
 
 
-class Security(ApiView):
+class Security(ApiView, at=f"{OF_ORGANIZATION}/security"):
     @operation(answer=SecurityJson)
     def get(self, request: Request, organization_id: UUID) -> Response:
         """Get the security settings of an organization."""
@@ -159,7 +159,7 @@ class Security(ApiView):
         return Response(body)
 
 
-class Invitations(ApiView):
+class Invitations(ApiView, at=f"{OF_ORGANIZATION}/invitations"):
     @operation(list_of=Whole(InvitationJson))
     def get(self, request: Request, organization_id: UUID) -> Response:
         """List invitations without their links."""
@@ -179,7 +179,7 @@ class Invitations(ApiView):
         return Response(body, status=CREATED, headers={"Cache-Control": "no-store"})
 
 
-class OneInvitation(ApiView):
+class OneInvitation(ApiView, at=f"{OF_ORGANIZATION}/invitations/<invite:invitation_id>"):
     @operation(answer=Changed)
     def delete(self, request: Request, organization_id: UUID, invitation_id: UUID) -> Response:
         """Withdraw an invitation; its link stops working."""

@@ -10,7 +10,7 @@ from rest_framework.response import Response
 
 from controlplane.core.answers import answer_of
 from controlplane.core.api.schema import CREATED, Whole, operation
-from controlplane.core.api.views import ApiView
+from controlplane.core.api.views import OF_ORGANIZATION, ApiView
 from controlplane.kernel.ids import ProjectId
 from controlplane.tenants import services
 from controlplane.tenants.models import Project
@@ -56,7 +56,7 @@ class ProjectJson(TypedDict):
     keeps_days: int
 
 
-class Projects(ApiView):
+class Projects(ApiView, at=f"{OF_ORGANIZATION}/projects"):
     @operation(list_of=Whole(ProjectJson))
     def get(self, request: Request, organization_id: UUID) -> Response:
         """List projects."""
@@ -73,7 +73,7 @@ class Projects(ApiView):
         return Response(project_json(made), status=CREATED)
 
 
-class OneProject(ApiView):
+class OneProject(ApiView, at=f"{OF_ORGANIZATION}/projects/<proj:project_id>"):
     @operation(answer=ProjectJson)
     def get(self, request: Request, organization_id: UUID, project_id: UUID) -> Response:
         """Get a project."""
@@ -102,7 +102,7 @@ class OneProject(ApiView):
         return project_of(**self.whose(), project_id=project_id)
 
 
-class Weight(ApiView):
+class Weight(ApiView, at=f"{OF_ORGANIZATION}/projects/<proj:project_id>/weight"):
     @operation(body=WeightBody, answer=ProjectJson)
     def put(self, request: Request, organization_id: UUID, project_id: UUID) -> Response:
         """Set the scheduling weight of a project."""
