@@ -214,13 +214,12 @@ def fleet_token_end(request: HttpRequest, viewer: Viewer, token_id: uuid.UUID) -
 
 @page("fleet/pools", Action.FLEET_MANAGE, "POST")
 @says_wrong("fleet")
-def fleet_pool(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+def fleet_pool(request: HttpRequest, viewer: Viewer) -> str:
     """Make or change a pool; the command of the local driver stays as the operator set it."""
     values = cleaned(PoolForm(request.POST))
     known = pool_find(name=values["name"])
     pool = pool_set(actor=viewer.user, draft=pool_draft(values["name"], values))
-    messages.success(request, f"Pool “{pool.name}” is {'changed' if known else 'made'}.")
-    return redirect("fleet")
+    return f"Pool “{pool.name}” is {'changed' if known else 'made'}."
 
 
 @page("fleet/nodes/<node:node_id>/<slug:action>", Action.FLEET_MANAGE, "POST")
@@ -245,12 +244,11 @@ def fleet_node(
 @page("fleet/nodes/<node:node_id>/models", Action.FLEET_MANAGE, "POST")
 @stepped_up
 @says_wrong("fleet")
-def fleet_models(request: HttpRequest, viewer: Viewer, node_id: uuid.UUID) -> HttpResponse:
+def fleet_models(request: HttpRequest, viewer: Viewer, node_id: uuid.UUID) -> str:
     """Replace a node's allow-list; none chosen allows any."""
     node = fleet_get(Node, user=viewer.user, id=node_id)
     services.node_allow(actor=viewer.user, node=node, models=request.POST.getlist("models") or None)
-    messages.success(request, f"Node “{node.name}” reconnects with its new list.")
-    return redirect("fleet")
+    return f"Node “{node.name}” reconnects with its new list."
 
 
 @page("fleet/digests/<digest:digest_id>/<slug:decision>", Action.FLEET_MANAGE, "POST")

@@ -66,7 +66,7 @@ def budget_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @page("budgets/save", Action.BUDGET_SET, "POST")
 @stepped_up
 @says_wrong("budgets")
-def budget_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+def budget_save(request: HttpRequest, viewer: Viewer) -> str:
     wanted = cleaned(BudgetForm(request.POST))
     part = {name: wanted[name] for name in ("model", "per_user")}
     budget_plan(
@@ -80,8 +80,7 @@ def budget_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
             alerts=_percentages(wanted["alerts"]),
         ),
     )
-    messages.success(request, "The budget is saved; gateways apply it within two seconds.")
-    return redirect("budgets")
+    return "The budget is saved; gateways apply it within two seconds."
 
 
 @page("budgets/stop", Action.BUDGET_SET, "POST")

@@ -1,8 +1,7 @@
 """Ledger: the accounts, what was booked besides requests, months to close, differences."""
 
-from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import render
 
 from controlplane.billing.ledger.hours import sealed_through
 from controlplane.billing.ledger.selectors import account_list, entry_list, reconciliation_list
@@ -47,7 +46,7 @@ def ledger_months(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @page("ledger/close", Action.PERIOD_CLOSE, "POST")
 @stepped_up
 @says_wrong("ledger")
-def ledger_close(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+def ledger_close(request: HttpRequest, viewer: Viewer) -> str:
     closed = period_close_ask(
         actor=viewer.user,
         organization=viewer.organization.id,
@@ -55,12 +54,8 @@ def ledger_close(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         enqueue=period_close_enqueue,
     )
     if isinstance(closed, PeriodCloseJob):
-        messages.info(
-            request, f"{closed.period} is large; a worker is closing it. See the list of months."
-        )
-    else:
-        messages.success(request, f"{closed.period} is closed and accepts no more entries.")
-    return redirect("ledger")
+        return f"{closed.period} is large; a worker is closing it. See the list of months."
+    return f"{closed.period} is closed and accepts no more entries."
 
 
 def _closing(months: list[Month]) -> dict[str, object]:

@@ -38,7 +38,7 @@ def price_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @page("prices/publish", Action.CATALOG_MANAGE, "POST")
 @stepped_up
 @says_wrong("prices")
-def price_make(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+def price_make(request: HttpRequest, viewer: Viewer) -> HttpResponse | str:
     model = model_find(name=request.POST.get("model", ""))
     if model is None:
         messages.error(request, "Model: not found.")
@@ -49,8 +49,7 @@ def price_make(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         draft=PriceDraft(**{name: _whole(request.POST.get(name, ""), name) for name in _FIELDS}),
         project=_project(viewer, request.POST.get("project", "")),
     )
-    messages.success(request, f"Version {made.version} of {model.name} applies from now on.")
-    return redirect("prices")
+    return f"Version {made.version} of {model.name} applies from now on."
 
 
 def _project(viewer: Viewer, text: str) -> Project | None:

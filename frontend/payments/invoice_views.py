@@ -165,7 +165,7 @@ def invoice_pay(request: HttpRequest, viewer: Viewer, invoice_id: UUID) -> HttpR
 @page("invoices/profile", Action.INVOICE_ISSUE, "POST")
 @stepped_up
 @says_wrong("invoices")
-def invoice_profile(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+def invoice_profile(request: HttpRequest, viewer: Viewer) -> str:
     """Set to whom documents go; terms and tax stay as they are unless staff send them."""
     known = profiles.billing_profile(**viewer.whose)
     values = cleaned(ProfileForm(request.POST))
@@ -174,8 +174,7 @@ def invoice_profile(request: HttpRequest, viewer: Viewer) -> HttpResponse:
             values[field] = getattr(known, field)
     values["tax_basis_points"] = values["tax_basis_points"] or 0
     profiles.billing_profile_set(**viewer.whose, draft=profiles.ProfileDraft(**values))
-    messages.success(request, "Documents issued from now on go to this address.")
-    return redirect("invoices")
+    return "Documents issued from now on go to this address."
 
 
 def _mine(viewer: Viewer, invoice_id: UUID) -> Invoice:

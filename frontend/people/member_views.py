@@ -79,12 +79,11 @@ page("members", Action.MEMBER_VIEW, "GET", name=HERE)(_index)
 @page("members/second-factor", Action.SECURITY_SET, "POST")
 @stepped_up
 @says_wrong(HERE)
-def members_second_factor(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+def members_second_factor(request: HttpRequest, viewer: Viewer) -> str:
     required = request.POST.get("required") == "on"
     second_factor_require(**viewer.whose, required=required)
     words = "must have a" if required else "no longer need a"
-    messages.success(request, f"Members {words} second factor.")
-    return redirect(HERE)
+    return f"Members {words} second factor."
 
 
 @secret_page("members/invite", Action.MEMBER_MANAGE, "GET", "POST")
@@ -120,7 +119,7 @@ def _mail(made: Invitation, viewer: Viewer, link: str) -> bool:
 @page("members/<user:user_id>/role", Action.MEMBER_MANAGE, "POST")
 @stepped_up
 @says_wrong(HERE)
-def member_role(request: HttpRequest, viewer: Viewer, user_id: uuid.UUID) -> HttpResponse:
+def member_role(request: HttpRequest, viewer: Viewer, user_id: uuid.UUID) -> str:
     found = member_get(**viewer.whose, user_id=user_id)
     given = request.POST.get("role", "")
     if given not in set(Role):
@@ -128,8 +127,7 @@ def member_role(request: HttpRequest, viewer: Viewer, user_id: uuid.UUID) -> Htt
     services.membership_set(
         actor=viewer.user, organization=viewer.organization, user=found.user, role=Role(given)
     )
-    messages.success(request, f"{found.user.email} now has the role {given}.")
-    return redirect(HERE)
+    return f"{found.user.email} now has the role {given}."
 
 
 @secret_page("members/<user:user_id>/link", Action.MEMBER_RECOVER, "POST")

@@ -2,9 +2,7 @@
 
 import uuid
 
-from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect
 
 from controlplane.contents.services import Keeping, contents_configure
 from controlplane.core.permissions import Action, Role
@@ -41,18 +39,17 @@ def projects(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 
 @page("projects/add", Action.PROJECT_CREATE, "POST")
 @says_wrong(HERE)
-def project_add(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+def project_add(request: HttpRequest, viewer: Viewer) -> str:
     made = services.project_create(
         actor=viewer.user, organization=viewer.organization, name=request.POST.get("name", "")
     )
-    messages.success(request, f"Project “{made.name}” is created. Create a key for it next.")
-    return redirect(HERE)
+    return f"Project “{made.name}” is created. Create a key for it next."
 
 
 @page("projects/<proj:project_id>", Action.PROJECT_UPDATE, "POST")
 @stepped_up
 @says_wrong(HERE)
-def project_save(request: HttpRequest, viewer: Viewer, project_id: uuid.UUID) -> HttpResponse:
+def project_save(request: HttpRequest, viewer: Viewer, project_id: uuid.UUID) -> str:
     found = project_of(**viewer.whose, project_id=project_id)
     services.project_update(
         actor=viewer.user,
@@ -65,21 +62,19 @@ def project_save(request: HttpRequest, viewer: Viewer, project_id: uuid.UUID) ->
     name = request.POST.get("name", "")
     if name.strip() != found.name:
         services.project_rename(actor=viewer.user, project=found, name=name)
-    messages.success(request, f"Project “{found.name}” is saved. Gateways apply it within 2 s.")
-    return redirect(HERE)
+    return f"Project “{found.name}” is saved. Gateways apply it within 2 s."
 
 
 @page("projects/<proj:project_id>/keeping", Action.CONTENT_MANAGE, "POST")
 @stepped_up
 @says_wrong(HERE)
-def project_keep(request: HttpRequest, viewer: Viewer, project_id: uuid.UUID) -> HttpResponse:
+def project_keep(request: HttpRequest, viewer: Viewer, project_id: uuid.UUID) -> str:
     found = project_of(**viewer.whose, project_id=project_id)
     days = _whole(request.POST.get("keeps_days", ""))
     keeping = Keeping(days, request.POST.getlist("content_readers"))
     contents_configure(actor=viewer.user, project=found, keeping=keeping)
     kept = f"are kept for {days} days" if days else "are not kept"
-    messages.success(request, f"Prompts and answers of project “{found.name}” {kept}.")
-    return redirect(HERE)
+    return f"Prompts and answers of project “{found.name}” {kept}."
 
 
 def _whole(text: str) -> int:
@@ -103,9 +98,8 @@ def shares(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @says_wrong("shares")
 def share_save(
     request: HttpRequest, viewer: Viewer, organization_id: uuid.UUID, project_id: uuid.UUID
-) -> HttpResponse:
+) -> str:
     found = project_share(actor=viewer.user, organization_id=organization_id, project_id=project_id)
     weight = _whole(request.POST.get("weight", ""))
     services.project_weigh(actor=viewer.user, project=found, weight=weight)
-    messages.success(request, f"Project “{found.name}” now has the weight {found.weight}.")
-    return redirect("shares")
+    return f"Project “{found.name}” now has the weight {found.weight}."

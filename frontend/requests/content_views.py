@@ -4,7 +4,6 @@ import uuid
 from typing import get_args
 from urllib.parse import urlencode
 
-from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
@@ -86,15 +85,14 @@ def content_show(
 @says_wrong(HERE)
 def content_remove(
     request: HttpRequest, viewer: Viewer, project_id: uuid.UUID, request_id: uuid.UUID | None = None
-) -> HttpResponse:
+) -> str:
     """Of one request, or else of one end user."""
     project, name = _own(viewer, project_id), request.POST.get("end_user", "")
     if request_id is None:
         count = services.end_user_delete(actor=viewer.user, project=project, end_user=name)
     else:
         count = services.content_delete(actor=viewer.user, project=project, request=request_id)
-    messages.success(request, f"Deleted: prompts and answers of {count} requests.")
-    return redirect(HERE)
+    return f"Deleted: prompts and answers of {count} requests."
 
 
 def _project(viewer: Viewer, text: str) -> Project | None:

@@ -17,6 +17,7 @@ from frontend.shared.access import Viewer
 
 Made = TypeVar("Made")
 P = ParamSpec("P")
+Changing = Callable[Concatenate[HttpRequest, Viewer, P], HttpResponse | str]
 View = Callable[Concatenate[HttpRequest, Viewer, P], HttpResponse]
 
 
@@ -52,19 +53,23 @@ def made_by(form: forms.Form, make: Callable[[], Made]) -> Made | None:
         return None
 
 
-def says_wrong(to: str, *names: str) -> Callable[[View[P]], View[P]]:
+def says_wrong(to: str, *names: str) -> Callable[[Changing[P]], View[P]]:
     """What the view finds wrong is told on the page `to`, which takes these of its arguments.
 
-    There is told, too, that a form was sent before and has made its one thing.
+    There is told, too, what it has done, where it answers that in words, and that a form was sent
+    before and has made its one thing.
     """
 
-    def wrap(view: View[P]) -> View[P]:
+    def wrap(view: Changing[P]) -> View[P]:
         @wraps(view)
         def told(
             request: HttpRequest, viewer: Viewer, /, *args: P.args, **kwargs: P.kwargs
         ) -> HttpResponse:
             try:
-                return view(request, viewer, *args, **kwargs)
+                done = view(request, viewer, *args, **kwargs)
+                if isinstance(done, HttpResponse):
+                    return done
+                messages.success(request, done)
             except ValidationError as error:
                 for field, words in error.message_dict.items():
                     name = field.replace("_", " ").capitalize()

@@ -152,7 +152,7 @@ def slo_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 
 @page("slos/<objective:objective_id>/change", Action.SLO_VIEW, "POST")
 @says_wrong("slo", "objective_id")
-def slo_change(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) -> HttpResponse:
+def slo_change(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) -> HttpResponse | str:
     organization, found = _find(viewer, objective_id)
     objective = found.standing.objective
     _may_change(viewer, organization)
@@ -167,14 +167,13 @@ def slo_change(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) ->
     now = services.objective_update(actor=viewer.user, objective=objective, draft=draft)
     fresh = now.version != objective.version
     told = f"Version {now.version} starts with new counts." if fresh else "Changes saved."
-    messages.success(request, told)
-    return redirect("slo", objective_id)
+    return told
 
 
 @page("slos/channels", Action.SLO_VIEW, "POST")
 @stepped_up
 @says_wrong("slos")
-def slo_channel_add(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+def slo_channel_add(request: HttpRequest, viewer: Viewer) -> HttpResponse | str:
     """Tell one more address; a webhook's secret is shown on the next page, and only there."""
     organization = _asked(request, viewer)
     _may_change(viewer, organization)
@@ -186,8 +185,7 @@ def slo_channel_add(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         address=request.POST.get("address", "").strip(),
     )
     if kind != "webhook":
-        messages.success(request, "The channel receives every alert from now on.")
-        return redirect("slos")
+        return "The channel receives every alert from now on."
     context = {"viewer": viewer, "here": "slos", "secret": signing_secret(made.id)}
     answer = render(request, "slos/secret.html", {**context, "channel": made})
     answer["Cache-Control"] = "no-store"
@@ -204,7 +202,7 @@ def slo_channel_remove(request: HttpRequest, viewer: Viewer, channel_id: uuid.UU
 
 @page("slos/openslo", Action.SLO_VIEW, "GET", "POST")
 @says_wrong("slos")
-def slo_openslo(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+def slo_openslo(request: HttpRequest, viewer: Viewer) -> HttpResponse | str:
     if request.method == "GET":
         organization = EVERYONE if request.GET.get("of") == INSTALLATION else viewer.organization.id
         text = openslo_export(actor=viewer.user, organization=organization)
@@ -216,8 +214,7 @@ def slo_openslo(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     done = openslo_import(
         actor=viewer.user, organization=organization, text=request.POST.get("yaml", "")
     )
-    messages.success(request, f"{done.made} made, {done.updated} changed.")
-    return redirect("slos")
+    return f"{done.made} made, {done.updated} changed."
 
 
 def _seen(viewer: Viewer) -> list[uuid.UUID]:

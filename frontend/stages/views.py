@@ -4,10 +4,8 @@ import re
 from dataclasses import dataclass
 from datetime import timedelta
 
-from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect
 from django.utils import timezone
 from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
@@ -91,7 +89,7 @@ def stages(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 
 @page("stages/<slug:stage>", Action.SLO_INSTALLATION, "POST")
 @says_wrong("stages")
-def stage_save(request: HttpRequest, viewer: Viewer, stage: str) -> HttpResponse:
+def stage_save(request: HttpRequest, viewer: Viewer, stage: str) -> str:
     posted = request.POST
     services.stage_owner_set(
         actor=viewer.user,
@@ -101,8 +99,7 @@ def stage_save(request: HttpRequest, viewer: Viewer, stage: str) -> HttpResponse
         budget_us=_microseconds(posted.get("budget_ms", "")),
         runbook=posted.get("runbook", "").strip(),
     )
-    messages.success(request, f"The owner of {LABELS[stage]} is saved.")
-    return redirect("stages")
+    return f"The owner of {LABELS[stage]} is saved."
 
 
 @page("runbooks", Action.SLO_VIEW, "GET", name="runbooks")
