@@ -4,7 +4,6 @@ import uuid
 from datetime import datetime
 from typing import Any, TypedDict
 
-from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.billing.api import MoneyView
@@ -90,7 +89,7 @@ def reconciliation_json(one: Reconciliation) -> ReconciliationJson:
 
 class Accounts(MoneyView, at="accounts"):
     @operation(list_of=Whole(AccountJson, AccountsJson))
-    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def get(self, organization_id: uuid.UUID) -> Response:
         """List accounts, by name."""
         found = account_list(actor=self.actor(), organization=organization_id)
         return self.listed(found, account_json, sealed_through=sealed_through())
@@ -98,7 +97,7 @@ class Accounts(MoneyView, at="accounts"):
 
 class Entries(MoneyView, at="entries"):
     @operation(list_of=EntryJson)
-    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def get(self, organization_id: uuid.UUID) -> Response:
         """List journal entries, newest first."""
         found = entry_list(
             actor=self.actor(), organization=organization_id, ask=self.page_ask("entry")
@@ -108,7 +107,7 @@ class Entries(MoneyView, at="entries"):
 
 class Reconciliations(MoneyView, at="reconciliations"):
     @operation(list_of=Whole(ReconciliationJson))
-    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def get(self, organization_id: uuid.UUID) -> Response:
         """List reconciliations, newest first."""
         found = reconciliation_list(actor=self.actor(), organization=organization_id)
         return self.listed(found, reconciliation_json)

@@ -15,7 +15,6 @@ from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
-from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.billing.api import MoneyView
@@ -93,14 +92,14 @@ class OrderJson(TypedDict):
 
 class Payments(MoneyView, at="payments"):
     @operation(list_of=PaymentJson)
-    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def get(self) -> Response:
         """List payments by providers and by bank transfer."""
         return self.page(payment_list(**self.whose(), ask=self.page_ask("payment")), payment_json)
 
 
 class PaymentOrders(MoneyView, at="payment-orders"):
     @operation(body=OrderBody, answer={CREATED: OrderJson}, example={"amount_cents": 5_000})
-    def post(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def post(self, organization_id: uuid.UUID) -> OrderJson:
         """Create a payment order; no money is moved."""
         actor = self.actor()
         require(actor, Action.INVOICE_ISSUE, organization_id)
@@ -119,12 +118,12 @@ class PaymentOrders(MoneyView, at="payment-orders"):
             invoice=invoice,
             becomes_prepaid=wanted.becomes_prepaid,
         )
-        return Response(order_json(made), status=CREATED)
+        return order_json(made)
 
 
 class InvoicePayments(MoneyView, at="invoices/<inv:invoice_id>/payments"):
     @operation(body=PaymentBody, answer={CREATED: PaymentJson, WAITS: GrantJson}, step_up=True)
-    def post(self, request: Request, organization_id: uuid.UUID, invoice_id: uuid.UUID) -> Response:
+    def post(self, invoice_id: uuid.UUID) -> Response:
         """Record a bank transfer; 202 with the grant if it needs approval."""
         require(self.actor(), Action.CREDIT_GRANT)
         wanted = self.body(PaymentBody)

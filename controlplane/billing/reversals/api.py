@@ -4,7 +4,6 @@ import uuid
 from typing import Annotated
 
 import msgspec
-from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.billing.api import MoneyView
@@ -52,7 +51,7 @@ class CreditNotes(MoneyView, at="invoices/<inv:invoice_id>/credit-notes"):
         example={"reason": "wrong model", "lines": [{"position": 1, "amount_nano": 5_000_000}]},
         step_up=True,
     )
-    def post(self, request: Request, organization_id: uuid.UUID, invoice_id: uuid.UUID) -> Response:
+    def post(self, invoice_id: uuid.UUID) -> Response:
         """Issue a credit note; 202 with the grant if it needs approval."""
         require(self.actor(), Action.CREDIT_GRANT)
         wanted = self.body(CreditBody)
@@ -82,7 +81,7 @@ class Reversals(MoneyView, at="requests/<req:charge_id>/reversals"):
         example={"nano": 1_500_000, "reason": "the output was truncated"},
         step_up=True,
     )
-    def post(self, request: Request, organization_id: uuid.UUID, charge_id: uuid.UUID) -> Response:
+    def post(self, organization_id: uuid.UUID, charge_id: uuid.UUID) -> Response:
         """Reverse part of a charge; 202 with the grant if it needs approval."""
         require(self.actor(), Action.CREDIT_GRANT)
         wanted = self.body(ReversalBody)

@@ -6,7 +6,6 @@ from uuid import UUID
 
 import msgspec
 from drf_spectacular.utils import OpenApiParameter
-from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.composed.limits.selectors import effective_limits
@@ -83,7 +82,7 @@ class KeyView(ApiView, under=f"{OF_ORGANIZATION}/keys/<key:inference_key>"):
 
 class KeyLimits(KeyView, at="/limits"):
     @operation(body=PartLimitsBody, answer=LimitsJson)
-    def put(self, request: Request, organization_id: UUID, inference_key: UUID) -> Response:
+    def put(self, organization_id: UUID, inference_key: UUID) -> Response:
         """Set all limits of a key and of the keys in its rotation."""
         key = self.found(organization_id, inference_key)
         return _put(self, key, key.limits_id, "key")
@@ -91,13 +90,13 @@ class KeyLimits(KeyView, at="/limits"):
 
 class AllLimits(ApiView, at=f"{OF_ORGANIZATION}/limits"):
     @operation(list_of=Whole(LimitsJson))
-    def get(self, request: Request, organization_id: UUID) -> Response:
+    def get(self) -> Response:
         """List the limits of the organization, its projects and keys."""
         rows = limit_list(**self.whose())
         return self.listed(rows, lambda r: _limits_json(r.subject_id, r.scope, vars(r)))
 
     @operation(body=PartLimitsBody, answer=LimitsJson)
-    def put(self, request: Request, organization_id: UUID) -> Response:
+    def put(self, organization_id: UUID) -> Response:
         """Set all limits of the organization."""
         actor = self.actor()
         organization = organization_get(user=actor, organization_id=organization_id)
@@ -106,7 +105,7 @@ class AllLimits(ApiView, at=f"{OF_ORGANIZATION}/limits"):
 
 class ProjectLimits(ApiView, at=f"{OF_ORGANIZATION}/projects/<proj:project_id>/limits"):
     @operation(body=PartLimitsBody, answer=LimitsJson)
-    def put(self, request: Request, organization_id: UUID, project_id: UUID) -> Response:
+    def put(self, organization_id: UUID, project_id: UUID) -> Response:
         """Set all limits of a project."""
         actor = self.actor()
         project = project_of(actor=actor, organization_id=organization_id, project_id=project_id)
@@ -118,10 +117,10 @@ class EffectiveLimits(KeyView, at="/effective"):
         list_of=Whole(EffectiveJson, EffectiveLimitsJson),
         params=[OpenApiParameter("model", str, required=True, description="A model's name.")],
     )
-    def get(self, request: Request, organization_id: UUID, inference_key: UUID) -> Response:
+    def get(self, organization_id: UUID, inference_key: UUID) -> Response:
         """Get the limits of every level for a key, and the one that binds."""
         key = self.found(organization_id, inference_key)
-        model = request.query_params.get("model", "")
+        model = self.request.query_params.get("model", "")
         view = effective_limits(key=key, model=model)
         return self.listed(
             view.rows,

@@ -60,15 +60,14 @@ class AdminKeysView(ApiView, under=f"{OF_ORGANIZATION}/admin-keys"):
 
 class AdminKeys(AdminKeysView, at=""):
     @operation(list_of=AdminKeyJson)
-    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def get(self) -> Response:
         """List admin keys without secrets, newest first."""
         found = adminkeys.adminkey_list(**self.whose(), ask=self.page_ask("adminkey"))
         return self.page(found, adminkey_json)
 
     @operation(body=AdminKeyBody, answer={CREATED: NewAdminKeyJson}, example=EXAMPLE, step_up=True)
-    def post(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def post(self, wanted: AdminKeyBody) -> Response:
         """Create an admin key, within the permissions of its creator; needs confirmation."""
-        wanted = self.body(AdminKeyBody)
         draft = adminkeys.AdminKeyDraft(wanted.label, wanted.actions, wanted.lifetime_days)
         made = adminkeys.adminkey_create(**self.whose(), draft=draft)
         body: NewAdminKeyJson = {**adminkey_json(made.key), "secret": made.secret}
@@ -77,16 +76,16 @@ class AdminKeys(AdminKeysView, at=""):
 
 class OneAdminKey(AdminKeysView, at="/<adminkey:key_id>"):
     @operation(answer=AdminKeyJson)
-    def get(self, request: Request, organization_id: uuid.UUID, key_id: uuid.UUID) -> Response:
+    def get(self, organization_id: uuid.UUID, key_id: uuid.UUID) -> AdminKeyJson:
         """Get an admin key without its secret."""
-        return Response(adminkey_json(self._found(organization_id, key_id)))
+        return adminkey_json(self._found(organization_id, key_id))
 
     @operation(answer=Changed)
-    def delete(self, request: Request, organization_id: uuid.UUID, key_id: uuid.UUID) -> Response:
+    def delete(self, organization_id: uuid.UUID, key_id: uuid.UUID) -> Changed:
         """Revoke an admin key; it stays in the list."""
         key = self._found(organization_id, key_id)
         changed = adminkeys.adminkey_revoke(actor=self.actor(), key=key)
-        return Response({"id": public_id("adminkey", key.id), "changed": changed})
+        return {"id": public_id("adminkey", key.id), "changed": changed}
 
     def _found(self, organization_id: uuid.UUID, key_id: uuid.UUID) -> AdminKey:
         return adminkeys.adminkey_get(**self.whose(), key_id=key_id)

@@ -190,7 +190,7 @@ async def test_heads_that_drip_are_cut(monkeypatch: pytest.MonkeyPatch, port: in
 async def test_a_slow_answer_is_not_cut_for_the_next_head(
     monkeypatch: pytest.MonkeyPatch, app: Echo, port: int
 ) -> None:
-    monkeypatch.setattr(connection, "HEAD_S_MAX", 0.1)
+    monkeypatch.setattr(head_module, "HEAD_S_MAX", 0.1)
     asking = asyncio.create_task(
         told(port, b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\nGET /a HT", pause_s=0.5)
     )
