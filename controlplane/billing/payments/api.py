@@ -21,15 +21,9 @@ from controlplane.billing.api import MoneyView
 from controlplane.billing.approvals.models import WalletGrant
 from controlplane.billing.approvals.shapes import WAITS, GrantJson, grant_json
 from controlplane.billing.documents.profiles import invoice_get
-from controlplane.billing.payments import stripe
+from controlplane.billing.payments import services, stripe
 from controlplane.billing.payments.models import Payment, PaymentOrder, Provider
 from controlplane.billing.payments.selectors import payment_list
-from controlplane.billing.payments.services import (
-    PaymentRefused,
-    payment_order_create,
-    payment_receive,
-    payment_record,
-)
 from controlplane.core.answers import answer_of
 from controlplane.core.api.schema import CREATED, operation
 from controlplane.core.errors.body import failure
@@ -111,7 +105,7 @@ class PaymentOrders(MoneyView, at="payment-orders"):
             invoice = invoice_get(
                 actor=actor, organization_id=organization_id, invoice_id=wanted.invoice
             )
-        made = payment_order_create(
+        made = services.payment_order_create(
             actor=actor,
             organization_id=organization_id,
             amount_cents=wanted.amount_cents,
@@ -128,7 +122,7 @@ class InvoicePayments(MoneyView, at="invoices/<inv:invoice_id>/payments"):
         require(self.actor(), Action.CREDIT_GRANT)
         wanted = self.body(PaymentBody)
         invoice = invoice_get(**self.whose(), invoice_id=invoice_id)
-        made = payment_record(
+        made = services.payment_record(
             actor=self.actor(),
             invoice=invoice,
             amount_cents=wanted.amount_cents,
@@ -155,11 +149,11 @@ def stripe_events(request: HttpRequest) -> HttpResponse:
         header = request.headers.get("Stripe-Signature", "")
         stripe.signature_check(header, body, settings.STRIPE_SECRETS, wall_s())
         paid = stripe.event_read(body)
-        booked = paid is not None and payment_receive(provider=Provider.STRIPE, paid=paid)
+        booked = paid is not None and services.payment_receive(provider=Provider.STRIPE, paid=paid)
     except (stripe.BadSignature, stripe.BadEvent) as error:
         log.warning("payment_event_refused", reason=str(error))
         return _told(400, "unhandled event")
-    except PaymentRefused as error:
+    except services.PaymentRefused as error:
         log.warning("payment_refused", reason=str(error), event_id=paid.event if paid else "")
         return _told(409, "unknown order")
     return JsonResponse({"booked": booked})
