@@ -153,12 +153,9 @@ def _asked(request: HttpRequest) -> tuple[audit.AuditFilter, PageAsk, str]:
 
 def _lines(pages: Iterator[list[AuditEntry]]) -> Iterator[str]:
     write = line_writer(COLUMNS, raw=False)
+    names = [SOURCES.get(each.name, each.name) for each in COLUMNS]
     for rows in pages:
-        yield "".join(write(_values(row)) for row in rows)
-
-
-def _values(row: AuditEntry) -> list[str | int | None]:
-    return [_text(getattr(row, SOURCES.get(each.name, each.name))) for each in COLUMNS]
+        yield "".join(write([_text(getattr(row, name)) for name in names]) for row in rows)
 
 
 def _text(value: object) -> str | None:

@@ -22,7 +22,7 @@ from controlplane.kernel.ids import uuid_asked
 from controlplane.tenants.access import sees_shared_figures
 from controlplane.tenants.models import Organization, Project, User
 from controlplane.tenants.selectors import organization_list, organizations_held, project_list
-from frontend.shared.navigation import NAVIGATION, Entries, NavigationEntry
+from frontend.shared.navigation import NAVIGATION, Entries
 
 SESSION_KEY = "organization"
 # What a form of a page says of the organization it was shown for; `pages.js` adds it.
@@ -78,14 +78,12 @@ class Viewer:
     @property
     def navigation(self) -> list[tuple[str, Entries]]:
         """Links that lead somewhere for this role; a section of none is left out."""
+        shared = (False, True) if self.sees_shared else (False,)
         allowed = {
-            title: tuple(one for one in entries if self._opens(one))
+            title: tuple(one for one in entries if self.may(one.action) and one.shared in shared)
             for title, entries in NAVIGATION.items()
         }
         return [section for section in allowed.items() if section[1]]
-
-    def _opens(self, entry: NavigationEntry) -> bool:
-        return self.may(entry.action) and (self.sees_shared or not entry.shared)
 
     def projects(self) -> list[Project]:
         rows = project_list(user=self.user)

@@ -191,7 +191,8 @@ class Conversation:
 
     def _take_message(self, item: MessageItem, content: str | list[chat.Part], at: str) -> None:
         last = self.messages[-1] if self.messages else None
-        if item.role == "assistant" and last is not None and _only_thinks(last):
+        thinks = last is not None and not (last.content or last.tool_calls)
+        if last is not None and thinks and item.role == last.role == "assistant":
             last.content = content
         else:
             self._say(at, chat.Message(item.role, content))
@@ -218,10 +219,6 @@ def converted(value: object, kind: type[Converted], at: str) -> Converted:
         text = str(error)
         path = text if " - at `" in text else f"{text} - at `$`"
         raise named_error(path.replace("$", f"$.{at}", 1)) from error
-
-
-def _only_thinks(message: chat.Message) -> bool:
-    return message.role == "assistant" and not (message.content or message.tool_calls)
 
 
 def _content(given: str | list[dict[str, Any]], at: str) -> str | list[chat.Part]:
