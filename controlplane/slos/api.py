@@ -9,7 +9,7 @@ from controlplane.core.api.views import ApiView
 from controlplane.slos import selectors, services, shapes
 from controlplane.slos.checks import ObjectiveDraft
 from controlplane.slos.models import EVERYONE
-from controlplane.slos.openslo.documents import openslo_export, openslo_import
+from controlplane.slos.openslo.documents import Imported, openslo_export, openslo_import
 
 OF_ORGANIZATION = "api/slos/organizations/<org:organization_id>"
 
@@ -104,19 +104,18 @@ class OneChannel(ApiView, at=f"{OF_ORGANIZATION}/channels/<channel:channel_id>")
 
 
 class OpenSlo(ApiView, at=f"{OF_ORGANIZATION}/openslo"):
-    @operation(answer=shapes.OpenSloJson)
-    def get(self, organization_id: UUID) -> shapes.OpenSloJson:
+    @operation(answer=shapes.OpenSloBody)
+    def get(self, organization_id: UUID) -> shapes.OpenSloBody:
         """Export all objectives as OpenSLO v1, without loss."""
         text = openslo_export(actor=self.actor(), organization=organization_id)
-        return {"yaml": text}
+        return shapes.OpenSloBody(text)
 
-    @operation(body=shapes.OpenSloBody, answer=shapes.ImportedJson)
-    def post(self, organization_id: UUID) -> shapes.ImportedJson:
+    @operation(body=shapes.OpenSloBody, answer=Imported)
+    def post(self, organization_id: UUID) -> Imported:
         """Import OpenSLO: update objectives of the same name, create others; all or none."""
         with services.changing(self.actor(), organization_id):
             text = self.body(shapes.OpenSloBody).yaml
-        done = openslo_import(actor=self.actor(), organization=organization_id, text=text)
-        return {"made": done.made, "updated": done.updated}
+        return openslo_import(actor=self.actor(), organization=organization_id, text=text)
 
 
 class Stages(ApiView, at=f"{OF_ORGANIZATION}/stages"):
