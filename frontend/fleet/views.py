@@ -28,7 +28,7 @@ from frontend.shared.access import Viewer, page
 from frontend.shared.addresses import gateway_url, page_url
 from frontend.shared.asked import drawn_csv, figures_json, in_time
 from frontend.shared.filters import RELATIVE, TimeRange, range_from, segment_from
-from frontend.shared.forms import cleaned, made_by, says_wrong
+from frontend.shared.forms import changes, cleaned, made_by, says_wrong
 from frontend.shared.snippets import enrol_command
 from frontend.shared.stepup import secret_page, stepped_up
 
@@ -212,8 +212,7 @@ def fleet_token_end(request: HttpRequest, viewer: Viewer, token_id: uuid.UUID) -
     return redirect("fleet")
 
 
-@page("fleet/pools", Action.FLEET_MANAGE, "POST")
-@says_wrong("fleet")
+@changes("fleet/pools", Action.FLEET_MANAGE, "fleet")
 def fleet_pool(request: HttpRequest, viewer: Viewer) -> str:
     """Make or change a pool; the command of the local driver stays as the operator set it."""
     values = cleaned(PoolForm(request.POST))
@@ -222,9 +221,7 @@ def fleet_pool(request: HttpRequest, viewer: Viewer) -> str:
     return f"Pool “{pool.name}” is {'changed' if known else 'made'}."
 
 
-@page("fleet/nodes/<node:node_id>/<slug:action>", Action.FLEET_MANAGE, "POST")
-@stepped_up
-@says_wrong("fleet")
+@changes("fleet/nodes/<node:node_id>/<slug:action>", Action.FLEET_MANAGE, "fleet", confirmed=True)
 def fleet_node(
     request: HttpRequest, viewer: Viewer, node_id: uuid.UUID, action: str
 ) -> HttpResponse:
@@ -241,9 +238,7 @@ def fleet_node(
     return redirect("fleet")
 
 
-@page("fleet/nodes/<node:node_id>/models", Action.FLEET_MANAGE, "POST")
-@stepped_up
-@says_wrong("fleet")
+@changes("fleet/nodes/<node:node_id>/models", Action.FLEET_MANAGE, "fleet", confirmed=True)
 def fleet_models(request: HttpRequest, viewer: Viewer, node_id: uuid.UUID) -> str:
     """Replace a node's allow-list; none chosen allows any."""
     node = fleet_get(Node, user=viewer.user, id=node_id)

@@ -21,7 +21,7 @@ from controlplane.tenants.models import ApiKey
 from controlplane.tenants.selectors import apikey_list
 from frontend.money.spend_figures import budget_name
 from frontend.shared.access import Viewer, page, show
-from frontend.shared.forms import cleaned, nano_of, says_wrong
+from frontend.shared.forms import changes, cleaned, nano_of
 from frontend.shared.stepup import stepped_up
 
 PERIOD_WORDS = (
@@ -63,9 +63,7 @@ def budget_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return show(request, viewer, "budgets", "money/budgets.html", context)
 
 
-@page("budgets/save", Action.BUDGET_SET, "POST")
-@stepped_up
-@says_wrong("budgets")
+@changes("budgets/save", Action.BUDGET_SET, "budgets", confirmed=True)
 def budget_save(request: HttpRequest, viewer: Viewer) -> str:
     wanted = cleaned(BudgetForm(request.POST))
     part = {name: wanted[name] for name in ("model", "per_user")}

@@ -13,8 +13,7 @@ from controlplane.core.permissions import Action
 from controlplane.kernel.ids import public_id
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.asked import in_time
-from frontend.shared.forms import page_asked, says_wrong
-from frontend.shared.stepup import stepped_up
+from frontend.shared.forms import changes, page_asked
 
 
 @page("ledger", Action.LEDGER_VIEW, "GET")
@@ -43,9 +42,7 @@ def ledger_months(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return render(request, "money/parts/ledger_month_rows.html", context)
 
 
-@page("ledger/close", Action.PERIOD_CLOSE, "POST")
-@stepped_up
-@says_wrong("ledger")
+@changes("ledger/close", Action.PERIOD_CLOSE, "ledger", confirmed=True)
 def ledger_close(request: HttpRequest, viewer: Viewer) -> str:
     closed = period_close_ask(
         actor=viewer.user,

@@ -28,7 +28,7 @@ from controlplane.core.permissions import Action
 from controlplane.kernel.ids import public_id
 from frontend.payments.wallet_views import NO_LINK, cents_of, id_of, pay_page
 from frontend.shared.access import Viewer, page, show
-from frontend.shared.forms import cleaned, nano_of, page_asked, says_wrong
+from frontend.shared.forms import changes, cleaned, nano_of, page_asked, says_wrong
 from frontend.shared.stepup import stepped_up
 
 MONTHS_SHOWN = 12
@@ -95,9 +95,7 @@ def invoice_file(request: HttpRequest, viewer: Viewer, invoice_id: UUID, form: s
     return file_answer(_mine(viewer, invoice_id), form)
 
 
-@page("invoices/issue", Action.INVOICE_ISSUE, "POST")
-@stepped_up
-@says_wrong("invoices")
+@changes("invoices/issue", Action.INVOICE_ISSUE, "invoices", confirmed=True)
 def invoice_make(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     made = invoice_issue(
         **viewer.whose,
@@ -151,8 +149,7 @@ def invoice_paid(request: HttpRequest, viewer: Viewer, invoice_id: UUID) -> Http
     return redirect("invoice", invoice_id=invoice.id)
 
 
-@page("invoices/<inv:invoice_id>/pay", Action.INVOICE_ISSUE, "POST")
-@says_wrong("invoice", "invoice_id")
+@changes("invoices/<inv:invoice_id>/pay", Action.INVOICE_ISSUE, "invoice", "invoice_id")
 def invoice_pay(request: HttpRequest, viewer: Viewer, invoice_id: UUID) -> HttpResponse:
     """Go where the open amount can be paid."""
     invoice = _mine(viewer, invoice_id)
@@ -162,9 +159,7 @@ def invoice_pay(request: HttpRequest, viewer: Viewer, invoice_id: UUID) -> HttpR
     return pay_page(request, order)
 
 
-@page("invoices/profile", Action.INVOICE_ISSUE, "POST")
-@stepped_up
-@says_wrong("invoices")
+@changes("invoices/profile", Action.INVOICE_ISSUE, "invoices", confirmed=True)
 def invoice_profile(request: HttpRequest, viewer: Viewer) -> str:
     """Set to whom documents go; terms and tax stay as they are unless staff send them."""
     known = profiles.billing_profile(**viewer.whose)

@@ -27,7 +27,7 @@ from controlplane.kernel.ids import public_id, uuid_asked
 from controlplane.kernel.money import usd_text
 from controlplane.tenants.selectors import organization_names
 from frontend.shared.access import Viewer, page, show
-from frontend.shared.forms import nano_of, page_asked, says_wrong
+from frontend.shared.forms import changes, nano_of, page_asked, says_wrong
 from frontend.shared.stepup import stepped_up
 
 NO_LINK = "Online payment is not set up. Contact the operator of this installation."
@@ -81,8 +81,7 @@ def wallet(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return show(request, viewer, "wallet", "payments/wallet.html", context)
 
 
-@page("wallet/pay", Action.INVOICE_ISSUE, "POST")
-@says_wrong("wallet")
+@changes("wallet/pay", Action.INVOICE_ISSUE, "wallet")
 def wallet_pay(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     if not settings.STRIPE_LINK:
         raise ValidationError({"payment": NO_LINK})

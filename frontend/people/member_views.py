@@ -25,8 +25,8 @@ from frontend.people.sign_in_views import PasswordForm
 from frontend.people.signing import first_shown
 from frontend.shared.access import SESSION_KEY, Viewer, notice, page, show
 from frontend.shared.addresses import page_url
-from frontend.shared.forms import made_by, says_wrong
-from frontend.shared.stepup import secret_page, stepped_up, unseen
+from frontend.shared.forms import changes, made_by
+from frontend.shared.stepup import secret_page, unseen
 
 HERE = "members"
 ROLE_WORDS = {
@@ -76,9 +76,7 @@ def _index(
 page("members", Action.MEMBER_VIEW, "GET", name=HERE)(_index)
 
 
-@page("members/second-factor", Action.SECURITY_SET, "POST")
-@stepped_up
-@says_wrong(HERE)
+@changes("members/second-factor", Action.SECURITY_SET, HERE, confirmed=True)
 def members_second_factor(request: HttpRequest, viewer: Viewer) -> str:
     required = request.POST.get("required") == "on"
     second_factor_require(**viewer.whose, required=required)
@@ -116,9 +114,7 @@ def _mail(made: Invitation, viewer: Viewer, link: str) -> bool:
     return mail_send(to=[made.email], subject=f"Invitation to {name}", text=text)
 
 
-@page("members/<user:user_id>/role", Action.MEMBER_MANAGE, "POST")
-@stepped_up
-@says_wrong(HERE)
+@changes("members/<user:user_id>/role", Action.MEMBER_MANAGE, HERE, confirmed=True)
 def member_role(request: HttpRequest, viewer: Viewer, user_id: uuid.UUID) -> str:
     found = member_get(**viewer.whose, user_id=user_id)
     given = request.POST.get("role", "")
@@ -148,9 +144,7 @@ def member_link(request: HttpRequest, viewer: Viewer, user_id: uuid.UUID) -> Htt
     return _index(request, viewer, recovered=found.user.email, password_link=link)
 
 
-@page("members/<user:user_id>/remove", Action.MEMBER_MANAGE, "POST")
-@stepped_up
-@says_wrong(HERE)
+@changes("members/<user:user_id>/remove", Action.MEMBER_MANAGE, HERE, confirmed=True)
 def member_remove(request: HttpRequest, viewer: Viewer, user_id: uuid.UUID) -> HttpResponse:
     """Remove a member, and tell which keys of theirs go on."""
     found = member_get(**viewer.whose, user_id=user_id)

@@ -10,8 +10,7 @@ from controlplane.tenants import models, services
 from controlplane.tenants.people.selectors import project_of, projects_of
 from controlplane.tenants.selectors import PROJECTS_SHOWN_MAX, project_share, project_shares
 from frontend.shared.access import Viewer, page, show
-from frontend.shared.forms import says_wrong
-from frontend.shared.stepup import stepped_up
+from frontend.shared.forms import changes
 
 HERE = "projects"
 SAFETY_WORDS = (
@@ -37,8 +36,7 @@ def projects(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return show(request, viewer, HERE, "people/projects.html", context)
 
 
-@page("projects/add", Action.PROJECT_CREATE, "POST")
-@says_wrong(HERE)
+@changes("projects/add", Action.PROJECT_CREATE, HERE)
 def project_add(request: HttpRequest, viewer: Viewer) -> str:
     made = services.project_create(
         actor=viewer.user, organization=viewer.organization, name=request.POST.get("name", "")
@@ -46,9 +44,7 @@ def project_add(request: HttpRequest, viewer: Viewer) -> str:
     return f"Project “{made.name}” is created. Create a key for it next."
 
 
-@page("projects/<proj:project_id>", Action.PROJECT_UPDATE, "POST")
-@stepped_up
-@says_wrong(HERE)
+@changes("projects/<proj:project_id>", Action.PROJECT_UPDATE, HERE, confirmed=True)
 def project_save(request: HttpRequest, viewer: Viewer, project_id: uuid.UUID) -> str:
     found = project_of(**viewer.whose, project_id=project_id)
     services.project_update(
@@ -67,9 +63,7 @@ def project_save(request: HttpRequest, viewer: Viewer, project_id: uuid.UUID) ->
     return f"Project “{found.name}” is saved. Gateways apply it within 2 s."
 
 
-@page("projects/<proj:project_id>/keeping", Action.CONTENT_MANAGE, "POST")
-@stepped_up
-@says_wrong(HERE)
+@changes("projects/<proj:project_id>/keeping", Action.CONTENT_MANAGE, HERE, confirmed=True)
 def project_keep(request: HttpRequest, viewer: Viewer, project_id: uuid.UUID) -> str:
     found = project_of(**viewer.whose, project_id=project_id)
     days = _whole(request.POST.get("keeps_days", ""))
@@ -96,8 +90,7 @@ def shares(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return show(request, viewer, "shares", "people/shares.html", context)
 
 
-@page("shares/<org:organization_id>/<proj:project_id>", Action.ROUTING_MANAGE, "POST")
-@says_wrong("shares")
+@changes("shares/<org:organization_id>/<proj:project_id>", Action.ROUTING_MANAGE, "shares")
 def share_save(
     request: HttpRequest, viewer: Viewer, organization_id: uuid.UUID, project_id: uuid.UUID
 ) -> str:

@@ -18,7 +18,7 @@ from controlplane.kernel.ids import public_id, uuid_asked
 from controlplane.tenants.models import Project
 from controlplane.tenants.people.selectors import project_of
 from frontend.shared.access import Viewer, page, show
-from frontend.shared.forms import says_wrong
+from frontend.shared.forms import changes, says_wrong
 from frontend.shared.said import Conversation
 
 KEPT = "conversations/<proj:project_id>"
@@ -81,8 +81,7 @@ def content_show(
 
 
 @page(f"{KEPT}/forget", Action.CONTENT_DELETE, "POST", name="end_user_remove")
-@page(f"{KEPT}/<req:request_id>/delete", Action.CONTENT_DELETE, "POST")
-@says_wrong(HERE)
+@changes(f"{KEPT}/<req:request_id>/delete", Action.CONTENT_DELETE, HERE)
 def content_remove(
     request: HttpRequest, viewer: Viewer, project_id: uuid.UUID, request_id: uuid.UUID | None = None
 ) -> str:

@@ -13,7 +13,9 @@ from django.urls import reverse
 from controlplane.billing.documents.text import usd_read
 from controlplane.core.answers import PageAsk, page_ask
 from controlplane.core.jobs.once import AlreadyCreated
-from frontend.shared.access import Viewer
+from controlplane.core.permissions import Action
+from frontend.shared.access import Viewer, page
+from frontend.shared.stepup import stepped_up
 
 Made = TypeVar("Made")
 P = ParamSpec("P")
@@ -79,6 +81,22 @@ def says_wrong(to: str, *names: str) -> Callable[[Changing[P]], View[P]]:
             kept = {name: kwargs[name] for name in names}
             return HttpResponseRedirect(reverse(to, kwargs=kept))
 
+        return told
+
+    return wrap
+
+
+def changes(
+    address: str, action: Action | None, to: str, *names: str, confirmed: bool = False
+) -> Callable[[Changing[P]], View[P]]:
+    """A page that takes a form, and tells on the page `to` what is wrong or done.
+
+    `confirmed`: only in a session that its owner has confirmed lately.
+    """
+
+    def wrap(view: Changing[P]) -> View[P]:
+        told = says_wrong(to, *names)(view)
+        page(address, action, "POST")(stepped_up(told) if confirmed else told)
         return told
 
     return wrap

@@ -17,9 +17,8 @@ from controlplane.slos.openslo.documents import openslo_export, openslo_import
 from controlplane.slos.runbooks import runbook_path
 from controlplane.slos.standings import SHOWN_MIN
 from frontend.shared.access import Viewer, page, show
-from frontend.shared.forms import says_wrong
+from frontend.shared.forms import changes, says_wrong
 from frontend.shared.panels import TablePanel, panel_csv
-from frontend.shared.stepup import stepped_up
 from frontend.slos import objectives
 from frontend.slos.plots import burn_down_figure
 
@@ -136,8 +135,7 @@ def slo_burn_csv(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) 
     return panel_csv([figure], figure.name)
 
 
-@page("slos/new", Action.SLO_VIEW, "POST")
-@says_wrong("slos")
+@changes("slos/new", Action.SLO_VIEW, "slos")
 def slo_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     organization = _asked(request, viewer)
     _may_change(viewer, organization)
@@ -150,8 +148,7 @@ def slo_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return redirect("slo", made.id)
 
 
-@page("slos/<objective:objective_id>/change", Action.SLO_VIEW, "POST")
-@says_wrong("slo", "objective_id")
+@changes("slos/<objective:objective_id>/change", Action.SLO_VIEW, "slo", "objective_id")
 def slo_change(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) -> HttpResponse | str:
     organization, found = _find(viewer, objective_id)
     objective = found.standing.objective
@@ -170,9 +167,7 @@ def slo_change(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) ->
     return told
 
 
-@page("slos/channels", Action.SLO_VIEW, "POST")
-@stepped_up
-@says_wrong("slos")
+@changes("slos/channels", Action.SLO_VIEW, "slos", confirmed=True)
 def slo_channel_add(request: HttpRequest, viewer: Viewer) -> HttpResponse | str:
     """Tell one more address; a webhook's secret is shown on the next page, and only there."""
     organization = _asked(request, viewer)

@@ -19,7 +19,7 @@ from controlplane.slos.runbooks import runbook_path, runbook_slugs, runbook_text
 from controlplane.telemetry.selectors import SeriesQuery, series_whole
 from frontend.shared import formats
 from frontend.shared.access import Viewer, page, show
-from frontend.shared.forms import says_wrong
+from frontend.shared.forms import changes
 from frontend.shared.stages import LABELS, STAGE_NAMES
 
 _ITEM = re.compile(r"(?:(-)|\d+\.) +(.*)")
@@ -87,8 +87,7 @@ def stages(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return show(request, viewer, "stages", "stages/list.html", context)
 
 
-@page("stages/<slug:stage>", Action.SLO_INSTALLATION, "POST")
-@says_wrong("stages")
+@changes("stages/<slug:stage>", Action.SLO_INSTALLATION, "stages")
 def stage_save(request: HttpRequest, viewer: Viewer, stage: str) -> str:
     posted = request.POST
     services.stage_owner_set(
