@@ -18,6 +18,9 @@ from inference.compact.config.architectures import (
 from inference.compact.config.fields import Fields
 from inference.compact.config.rope import Rope, YarnScaling, read_rope
 
+# What computes nearly all that this engine does not.
+OTHER_ENGINE = "--engine vllm"
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelShape:
@@ -94,8 +97,10 @@ def read_shape(folder: Path) -> ModelShape:
 def _architecture(fields: Fields) -> tuple[str, Architecture]:
     names = fields.values.get("architectures")
     if not isinstance(names, list) or len(names) != 1 or names[0] not in ARCHITECTURES:
+        known = ", ".join(ARCHITECTURES)
         raise fields.error(
-            "architectures", f"{names!r} is not supported; one of {', '.join(ARCHITECTURES)} is"
+            "architectures",
+            f"{names!r} is not supported: this engine computes {known}; try {OTHER_ENGINE}",
         )
     return str(names[0]), ARCHITECTURES[names[0]]
 
@@ -103,7 +108,9 @@ def _architecture(fields: Fields) -> tuple[str, Architecture]:
 def _refuse_unsupported(fields: Fields, architecture: Architecture) -> None:
     fields.require("hidden_act", "silu")
     if "quantization_config" in fields.values:
-        raise fields.error("quantization_config", "quantized weights are not supported")
+        raise fields.error(
+            "quantization_config", f"quantized weights are not supported; try {OTHER_ENGINE}"
+        )
     if not architecture.qkv_bias and "attention_bias" not in architecture.heeds:
         fields.require("attention_bias", False)
     if "mlp_bias" not in architecture.heeds:
