@@ -169,6 +169,7 @@ MISTRAL_NAMED = CallForm(
     between="[TOOL_CALLS]",
     tags=("[TOOL_CALLS]",),
     header=rf"\[TOOL_CALLS\]\s*{NAME}\s*(?:\[CALL_ID\]\w{{0,64}})?(?:\[ARGS\])?\s*(?=\{{)",
+    drops=("[CALL_ID]",),
 )
 DEEPSEEK = CallForm(
     name="DeepSeek V3, R1",
@@ -199,7 +200,7 @@ DEEPSEEK_PLAIN = replace(
 )
 HARMONY = CallForm(
     name="gpt-oss",
-    marks=(r"<\|channel\|>", r"<\|message\|>", "to=functions"),
+    marks=(r"<\|channel\|>", r"<\|message\|>", r"functions\."),
     open="<|channel|>commentary to=functions.",
     middle=" <|constrain|>json<|message|>",
     said="<|channel|>final<|message|>",

@@ -84,8 +84,8 @@ FAMILIES = {
         template=SHOWN
         + turns(
             "<tool_call>\n<function={{ c.function.name }}>"
-            + XML_CALL.replace("OPEN", "\n<parameter={{ k }}>\n")
-            + "\n</parameter>{% endfor %}\n</function>\n</tool_call>"
+            + XML_CALL.replace("OPEN", "{{ '\n' }}<parameter={{ k }}>\n")
+            + "\n</parameter>{% endfor %}{{ '\n' }}</function>\n</tool_call>"
         ),
         plain=("<tool_call>", "</tool_call>"),
         one=QWEN_ONE,
@@ -96,8 +96,8 @@ FAMILIES = {
         template=SHOWN
         + turns(
             "<tool_call>{{ c.function.name }}"
-            + XML_CALL.replace("OPEN", "\n<arg_key>{{ k }}</arg_key>\n<arg_value>")
-            + "</arg_value>{% endfor %}\n</tool_call>"
+            + XML_CALL.replace("OPEN", "{{ '\n' }}<arg_key>{{ k }}</arg_key>\n<arg_value>")
+            + "</arg_value>{% endfor %}{{ '\n' }}</tool_call>"
         ),
         plain=("<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>",
                "</arg_value>", *THINK),
@@ -157,7 +157,7 @@ FAMILIES = {
         form=families.GEMMA,
         template="{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
         "{{ raise_exception('roles must alternate') }}{% endif %}<start_of_turn>{{ m.role }}\n"
-        "{{ m.content | trim }}<|end|>{% endfor %}<start_of_turn>model\n",
+        "{{ m.content | trim }}<|end|>{% endfor %}<start_of_turn>model{{ '\n' }}",
         one=f'{{"name": "book", "parameters": {ARGUMENTS}}}',
     ),
     "gpt-oss": Family(

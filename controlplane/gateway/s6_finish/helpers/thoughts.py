@@ -89,6 +89,8 @@ class ChannelFinder(ThoughtFinder):
             elif token == marks.message:
                 self._header += self._decoder.close()
                 self._read_header()
+            elif token == marks.channel:
+                self._header += " "
             else:
                 self._header += self._decoder.feed((token,))
         if ended and self._inside:
@@ -104,4 +106,5 @@ class ChannelFinder(ThoughtFinder):
         if called := CALLED.search(header):
             self.lead = f"{HARMONY.open}{called[1]}{HARMONY.middle}"
         self.answered = "final" in header or bool(self.lead)
-        self._inside = self.thinks = not self.answered
+        self._inside = not self.answered
+        self.thinks = self.thinks or self._inside
