@@ -40,8 +40,10 @@ class TokenDecoder:
         text = ""
         for token in tokens:
             if token in self._kept:
-                text += self.close() + self._kept[token]
-                self._stream = DecodeStream(skip_special_tokens=True)
+                if self._pending:
+                    text += self.close()
+                    self._stream = DecodeStream(skip_special_tokens=True)
+                text += self._kept[token]
                 continue
             part = self._stream.step(self._tokenizer, token)
             if part is None:
