@@ -46,16 +46,17 @@ def calls_grammar(
     """Lark source. `names` are tokens that have to be written as such. Raises `Refusal` (400) for a
     schema of arguments that the form cannot hold.
     """
-    tag, said = _spelled(form.open, names), _spelled(form.said, names)
+    tag = _spelled(form.open, names)
+    said = f"{_spelled(form.said, names)} " if form.said else ""
     more = f" more {_spelled(form.close, names)}".rstrip()
     rules: list[str] = []
     if wanted.must_call:
         start = f"{tag} call{more}"
     elif wanted.content is not None:
-        start = f"{said} content | {tag} call{more}"
+        start = f"{said}content | {tag} call{more}"
         rules.append(f"content: {wanted.content}")
     elif form.said or form.bare:
-        start = f"{said} TEXT | {tag} call{more}"
+        start = f"{said}TEXT | {tag} call{more}"
         rules.append(f"TEXT: {BARE_TEXT if form.bare else ANY_TEXT}")
     elif tag.startswith('"'):
         start = f"TEXT | open call{more}"
@@ -72,7 +73,11 @@ def calls_grammar(
         if form.pairs is None:
             rules.append(f"arguments_{place}: {json_rule(schema, JSON_WHITESPACE)}")
         else:
-            rules += _pair_rules(str(place), schema, form.pairs, names, form.name)
+            try:
+                rules += _pair_rules(str(place), schema, form.pairs, names, form.name)
+            except TypeError as error:
+                problem = f"the parameters of '{name}' are not a JSON schema"
+                raise bad_field("tools", f"'tools': {problem}.") from error
     return "\n".join([f"start: {start}", *rules])
 
 
@@ -128,8 +133,9 @@ def _text_rules(
     body = rf"/(.|\n){{{least},{most}}}/"
     if "pattern" in schema:
         pattern = re.sub(r"(?<!\\)/", r"\\/", schema["pattern"])
-        before, after = ("" if pattern[:1] == "^" else r"(.|\n)*"), r"(.|\n)*"
-        after = "" if pattern[-1:] == "$" else after
+        before, after = (
+            "" if anchored else r"(.|\n)*" for anchored in (pattern[:1] == "^", pattern[-1:] == "$")
+        )
         body = f"/{before}({pattern.removeprefix('^').removesuffix('$')}){after}/"
     value, token = rule.upper(), close.find("<[")
     if token >= 0:

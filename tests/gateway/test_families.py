@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,10 @@ from hypothesis import strategies as st
 from llguidance import LLMatcher, LLTokenizer
 from tokenizers import Tokenizer
 
+from controlplane.gateway.ask import Ask, Turn
+from controlplane.gateway.call import Call
 from controlplane.gateway.refusal import Refusal
+from controlplane.gateway.s3_tokenize.template import prompt_text
 from controlplane.gateway.s6_finish.tools import CallFinder
 from controlplane.gateway.toolform import WantedCalls, calls_grammar
 from inference.contract.assets import ASSET_FILES
@@ -78,6 +82,15 @@ def test_what_is_no_call_is_text(name: str, cuts: list[int], end: int) -> None:
 def test_any_text_is_read_alike_in_pieces(name: str, cuts: list[int], text: str) -> None:
     form = FAMILIES[name].form
     assert read(form, parts_of(text, cuts)) == read(form, [text])
+
+
+@pytest.mark.parametrize(("effort", "told"), [("none", "low"), ("high", "high"), ("xhigh", "high")])
+def test_gpt_oss_knows_three_efforts(effort: str, told: str) -> None:
+    family = FAMILIES["gpt-oss"]
+    text, _, _ = tokens_of(replace(family, template=family.template + "{{ reasoning_effort }}"))
+    turns = (Turn("user", "Hi"),)
+    ask = Ask(operation="chat", model="m", bytes=0, turns=turns, effort=effort)
+    assert prompt_text(Call([]), ask, text).endswith(f"assistant{told}")
 
 
 @pytest.fixture(scope="module")
@@ -177,3 +190,7 @@ def test_a_schema_that_a_form_cannot_hold_is_refused() -> None:
     assert calls_grammar(calls)
     with pytest.raises(Refusal, match="'anyOf' of parameters cannot be held"):
         calls_grammar(calls, families.GLM)
+    for wrong in ({"required": True}, {"properties": {"a": {"type": "string", "pattern": 5}}}):
+        calls = WantedCalls({"f": {"type": "object", **wrong}}, must_call=True, many=True)
+        with pytest.raises(Refusal, match="the parameters of 'f' are not a JSON schema"):
+            calls_grammar(calls, families.GLM)

@@ -43,10 +43,12 @@ class Family:
 
 ROME = {"city": "Rome é", "nights": 2, "tags": ["a<b", "</x>"]}
 ARGUMENTS = json.dumps(ROME, ensure_ascii=False)
-HERMES_CALL = "<tool_call>\n{{\"name\": \"{}\", \"arguments\": {}}}\n</tool_call>"
+HERMES_CALL = '<tool_call>\n{{"name": "{}", "arguments": {}}}\n</tool_call>'
 HERMES_ONE = HERMES_CALL.format("book", ARGUMENTS)
 HERMES_TWO = f"{HERMES_ONE}\n{HERMES_CALL.format('now', '{}')}"
-XML_CALL = "{% for k, v in c.function.arguments.items() %}OPEN{{ v if v is string else v | tojson }}"
+XML_CALL = (
+    "{% for k, v in c.function.arguments.items() %}OPEN{{ v if v is string else v | tojson }}"
+)
 QWEN_ONE = (
     "<tool_call>\n<function=book>\n<parameter=city>\nRome é\n</parameter>\n<parameter=nights>\n2\n"
     '</parameter>\n<parameter=tags>\n["a<b", "</x>"]\n</parameter>\n</function>\n</tool_call>'
@@ -67,7 +69,9 @@ THINK = ("<think>", "</think>")
 FAMILIES = {
     "qwen": Family(
         form=families.HERMES,
-        template=SHOWN + "<tool_call>" + turns(f"<tool_call>\n{JSON_CALL}\n</tool_call>".replace("KEY", "arguments")),
+        template=SHOWN
+        + "<tool_call>"
+        + turns(f"<tool_call>\n{JSON_CALL}\n</tool_call>".replace("KEY", "arguments")),
         plain=("<tool_call>", "</tool_call>", *THINK),
         one=HERMES_ONE,
         two=HERMES_TWO,
@@ -99,8 +103,15 @@ FAMILIES = {
             + XML_CALL.replace("OPEN", "{{ '\n' }}<arg_key>{{ k }}</arg_key>\n<arg_value>")
             + "</arg_value>{% endfor %}{{ '\n' }}</tool_call>"
         ),
-        plain=("<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>",
-               "</arg_value>", *THINK),
+        plain=(
+            "<tool_call>",
+            "</tool_call>",
+            "<arg_key>",
+            "</arg_key>",
+            "<arg_value>",
+            "</arg_value>",
+            *THINK,
+        ),
         one=GLM_ONE,
         two=f"{GLM_ONE}\n<tool_call>now\n</tool_call>",
     ),
@@ -118,7 +129,8 @@ FAMILIES = {
         form=families.MISTRAL,
         template=SHOWN
         + "{% for m in messages if m.tool_calls %}{% for c in m.tool_calls %}"
-        + "{% if c.id | length != 9 %}{{ raise_exception('nine') }}{% endif %}{% endfor %}{% endfor %}"
+        + "{% if c.id | length != 9 %}{{ raise_exception('nine') }}{% endif %}"
+        + "{% endfor %}{% endfor %}"
         + turns(f"[TOOL_CALLS][{JSON_CALL.replace('KEY', 'arguments')}]"),
         special=("[TOOL_CALLS]",),
         plain=("[THINK]", "[/THINK]"),
@@ -138,8 +150,10 @@ FAMILIES = {
         form=families.DEEPSEEK,
         template="{% for m in messages %}<|{{ m.role }}|>{% if m.content is none %}"
         "{% for c in m.tool_calls %}" + f"{FIRST}{BEGIN}{{{{ c.type }}}}{SEP}"
-        "{{ c.function.name + '\n```json\n' + c.function.arguments + '\n```' }}" + END + LAST +
-        "{% endfor %}{% else %}{{ m.content }}{% endif %}<|end|>{% endfor %}<|assistant|>",
+        "{{ c.function.name + '\n```json\n' + c.function.arguments + '\n```' }}"
+        + END
+        + LAST
+        + "{% endfor %}{% else %}{{ m.content }}{% endif %}<|end|>{% endfor %}<|assistant|>",
         plain=(*DEEPSEEK_MARKS, *THINK),
         one=FIRST + DEEPSEEK_ONE + LAST,
         two=f"{FIRST}{DEEPSEEK_ONE}\n{DEEPSEEK_NOW}{LAST}",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -92,7 +94,9 @@ def test_a_grammar_holds_what_comes_after_the_thoughts(text: ModelText, calls: b
     assert isinstance(marks, ChannelMarks) and marks.opened([]) is None
     grammar = Grammar(kind="regex", source="Two.*")
     if calls:
-        functions = {"book": {**PARAMETERS, "additionalProperties": False}}
+        functions: dict[str, Mapping[str, Any]] = {
+            "book": {**PARAMETERS, "additionalProperties": False}
+        }
         wanted = WantedCalls(functions, must_call=True, many=True)
         source = calls_grammar(wanted, FAMILY.form, text.names)
         grammar = Grammar(kind="lark", source=source)

@@ -22,7 +22,7 @@ def test_where_a_prompt_ends(tmp_path: Path, prompt: str, opened: bool | None) -
     text = text_of(make_thinking(tmp_path))
     marks = text.marks
     assert isinstance(marks, ThinkMarks)
-    assert marks is not None and (marks.opening, marks.closing) == (OPENING, CLOSING)
+    assert (marks.opening, marks.closing) == (OPENING, CLOSING)
     assert marks.opened(text.encode(prompt, add_special=False)) is opened
 
 

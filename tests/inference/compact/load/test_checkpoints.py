@@ -36,6 +36,16 @@ def _edit(path: Path, **changes: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    "changes",
+    [{"architectures": ["Gemma3ForCausalLM"]}, {"quantization_config": {"quant_method": "fp8"}}],
+)
+def test_what_another_engine_computes_is_sent_there(folder: Path, changes: Any) -> None:
+    _edit(folder / "config.json", **changes)
+    with pytest.raises(ModelError, match="try --engine vllm"):
+        read_shape(folder)
+
+
+@pytest.mark.parametrize(
     ("field", "value"),
     [
         ("architectures", ["GPT2LMHeadModel"]),
