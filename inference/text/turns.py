@@ -15,11 +15,11 @@ import msgspec
 from inference.text.families import CallForm
 
 Message = Mapping[str, Any]
-# Mistral's templates take no other ids.
+# Mistral's templates take no other ids, or none that is shorter.
 SHORT_ID_CHARS = 9
 KEY, VALUE = "trial_key", "trial_value"
 CALL = {
-    "id": "call_trial",
+    "id": "c1",
     "type": "function",
     "function": {"name": "trial_name", "arguments": {KEY: VALUE}},
 }
