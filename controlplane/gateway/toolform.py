@@ -147,13 +147,9 @@ def _text_rules(
 
 def _spelled(text: str, names: Mapping[str, int]) -> str:
     """Lark for a text in which some names are tokens, which their letters are not."""
-    if not names:
-        return _text(text) if text else ""
-    longest_first = sorted(names, key=len, reverse=True)
-    parts = re.split("(" + "|".join(map(re.escape, longest_first)) + ")", text)
-    return " ".join(
-        f"<[{names[part]}]>" if part in names else _text(part) for part in parts if part
-    )
+    either = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
+    parts = filter(None, re.split(f"({either})", text) if names else [text])
+    return " ".join(f"<[{names[part]}]>" if part in names else _text(part) for part in parts)
 
 
 def _text(value: object) -> str:

@@ -239,6 +239,8 @@ class Finisher:
         only = output.finish is not None and not choice.tokens
         choice.tokens += output.delivered
         text = detokenize(self._call, choice.decoder, output, only=only)
+        if choice.finder is not None and choice.finder.lead:
+            text, choice.finder.lead = choice.finder.lead + text, ""
         if self.bare:
             self._call.spans.idle(STOP)
             return text, output.finish
@@ -250,15 +252,11 @@ class Finisher:
 
     def _show(self, choice: Choice, piece: Piece, text: str, reason: str | None) -> None:
         """Add what is left of the text to its piece: as text, as calls, with its logprobs."""
-        lead = ""
-        if choice.finder is not None:
-            lead, choice.finder.lead = choice.finder.lead, ""
         if self.bare:
             self._end(choice, piece, reason)
-            piece.text += lead + text
+            piece.text += text
             return
         piece.logprobs += choice.logprobs.leave(len(text))
-        text = lead + text
         if choice.calls is not None:
             text, reason = self._find_calls(
                 choice.calls, text, reason, piece, cut=choice.stop.stopped

@@ -19,6 +19,7 @@ from controlplane.gateway.toolform import WantedCalls, calls_grammar
 from inference.contract.grammar import Grammar
 from inference.text.decode import ChannelMarks
 from inference.text.model_text import ModelText
+from tests.gateway.s6_finish.test_finisher import EMAIL
 from tests.gateway.s6_finish.test_thoughts import all_of, make_finisher, outputs_of
 from tests.support.families import ARGUMENTS, BOOK, FAMILIES, NOW, PARAMETERS, add_tokens
 from tests.support.fleet import make_model
@@ -86,6 +87,13 @@ def test_an_answer_without_channels_is_not_lost(text: ModelText, sizes: list[int
     for answer in ("Just words.", "x" * 400):
         assert said(text, answer, sizes)[:3] == ("", answer, [])
     assert said(text, THOUGHT.removesuffix("<|end|><|start|>assistant"), sizes)[0] == "It is 東京."
+
+
+async def test_the_safety_layer_reads_an_answer_without_channels(text: ModelText) -> None:
+    tokens = text.encode(f"Write to {EMAIL} .", add_special=False)
+    finisher = make_finisher(text, mode="block")
+    piece = await all_of(finisher, outputs_of(tokens, [5]))
+    assert piece.finish == "content_filter" and EMAIL not in piece.text
 
 
 @pytest.mark.parametrize("calls", [True, False])
