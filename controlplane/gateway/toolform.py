@@ -58,12 +58,9 @@ def calls_grammar(
     elif form.said or form.bare:
         start = f"{said}TEXT | {tag} call{more}"
         rules.append(f"TEXT: {BARE_TEXT if form.bare else ANY_TEXT}")
-    elif tag.startswith('"'):
-        start = f"TEXT | open call{more}"
-        rules += (f"open{LAZY}: TEXT {_text(form.open)}", f"TEXT: {ANY_TEXT}")
     else:
-        start = f"TEXT | TEXT? {tag} call{more}"
-        rules.append(f"TEXT: {ANY_TEXT}")
+        start = f"TEXT | open call{more}" + ("" if tag[0] == '"' else f" | TEXT? {tag} call{more}")
+        rules += (f"open{LAZY}: TEXT {_text(form.open)}", f"TEXT: {ANY_TEXT}")
     between = _spelled(form.between or "", names)
     rules.append(f"more: ({between} call)*" if wanted.many and form.between else "more:")
     rules.append("call: " + " | ".join(f"call_{place}" for place in range(len(wanted.functions))))

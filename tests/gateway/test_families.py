@@ -142,6 +142,22 @@ def test_a_forced_call_has_the_form(name: str, matching: Callable[..., bool]) ->
         assert matching(name, canonical) and not matching(name, canonical, many=False)
 
 
+@pytest.mark.parametrize("name", ["qwen", "glm", "mistral", "mistral-named", "deepseek"])
+def test_letters_of_a_tag_begin_a_call_too(name: str) -> None:
+    """Where the tag is a token: else what is read as a call would not be held."""
+    family = FAMILIES[name]
+    model, tokenizer, reader = tokens_of(family)
+    calls = WantedCalls({"book": CLOSED}, must_call=False, many=True)
+    source = LLMatcher.grammar_from_lark(calls_grammar(calls, family.form, model.names))
+    letters = [id for char in family.form.open for id in tokenizer.encode(char).ids]
+    rest = tokenizer.encode(family.one.removeprefix(family.form.open)).ids
+    for after, taken in ((rest, True), (tokenizer.encode(" is a word").ids, False)):
+        matcher = LLMatcher(reader, source, log_level=0)
+        ids = [*letters, *after]
+        fits = all(matcher.try_consume_tokens([id]) for id in ids) and matcher.is_accepting()
+        assert fits is taken
+
+
 XML = ("qwen3-coder", "glm")
 
 
