@@ -35,13 +35,9 @@ def _edit(path: Path, **changes: Any) -> None:
     path.write_text(json.dumps({**values, **changes}))
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{"architectures": ["Gemma3ForCausalLM"]}, {"quantization_config": {"quant_method": "fp8"}}],
-)
-def test_what_another_engine_computes_is_sent_there(folder: Path, changes: Any) -> None:
-    _edit(folder / "config.json", **changes)
-    with pytest.raises(ModelError, match="try --engine vllm"):
+def test_what_another_engine_computes_is_sent_there(folder: Path) -> None:
+    _edit(folder / "config.json", architectures=["Gemma3ForCausalLM"])
+    with pytest.raises(ModelError, match="Gemma3ForCausalLM.* try --engine vllm"):
         read_shape(folder)
 
 
@@ -52,7 +48,6 @@ def test_what_another_engine_computes_is_sent_there(folder: Path, changes: Any) 
         ("architectures", None),
         ("hidden_act", "gelu"),
         ("attention_bias", "yes"),
-        ("quantization_config", {"quant_method": "gptq"}),
         ("vocab_size", "many"),
         ("vocab_size", True),
         ("head_dim", 15),
