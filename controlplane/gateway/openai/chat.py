@@ -161,6 +161,7 @@ def ask_of(request: ChatRequest, left: LeftOut, size: int, places: Sequence[str]
         turns=turns_of(request.messages or [], places),
         prompt=_prompt(request.prompt),
         tools=tools,
+        calls=wanted.calls if wanted else None,
         grammar_field=wanted.field if wanted else "",
         passed=fields.passed_fields(request),
         ignored=fields.ignored_of(request, left),

@@ -12,7 +12,7 @@ from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
 from controlplane.gateway.nodes.models import ServedModel
 from controlplane.gateway.nodes.stream import JobStream
-from controlplane.gateway.openai.structured import after_thoughts
+from controlplane.gateway.openai.structured import after_thoughts, bounded
 from controlplane.gateway.openai.upstream import request_json
 from controlplane.gateway.plan import PlannedStep
 from controlplane.gateway.refusal import Refusal, bad_field, no_node
@@ -30,6 +30,7 @@ from controlplane.gateway.snapshot import ModelRecord
 from controlplane.gateway.tasks.continuation import Continuation, can_continue
 from controlplane.gateway.tasks.pictures import shown_pictures
 from controlplane.gateway.tasks.repeated import RepeatedPrompts
+from controlplane.gateway.toolform import calls_grammar
 from controlplane.kernel.clock import monotonic_ns, wall_s
 from inference.contract.frames import Output, Sampling, Usage
 from inference.contract.parts import ShownPicture
@@ -361,11 +362,17 @@ def _thinking(ask: Ask, text: ModelText | None, prompt: Prompt) -> tuple[Samplin
     """
     marks = text.marks if text is not None and ask.operation == "chat" else None
     opened = False if marks is None else marks.opened(prompt.tokens)
-    grammar = ask.sampling.grammar
-    if marks is None or opened is False or grammar is None:
+    grammar, calls = ask.sampling.grammar, ask.calls
+    if grammar is None:
         return ask.sampling, opened
-    wanted = after_thoughts(grammar, ask.grammar_field, marks, opened=bool(opened))
-    return msgspec.structs.replace(ask.sampling, grammar=wanted.grammar), opened
+    if calls is not None and text is not None and text.form is not None:
+        source = calls_grammar(calls, text.form, text.names)
+        grammar = bounded("lark", source, ask.grammar_field).grammar
+    if marks is not None and opened is not False:
+        field, called = ask.grammar_field, calls is not None
+        wanted = after_thoughts(grammar, field, marks, opened=bool(opened), calls=called)
+        grammar = wanted.grammar
+    return msgspec.structs.replace(ask.sampling, grammar=grammar), opened
 
 
 def _continues(asked: Asked, prompt: Prompt) -> bool:
