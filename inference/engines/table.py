@@ -117,6 +117,9 @@ ENGINE_OPTIONS = (
         "max_tokens, or max_completion_tokens for servers that take only that"),
     EngineOption("--vision", "vision", str, "WHEN", ("remote",),
         "whether it takes images: on, off, or auto (where its list of models says so)"),
+    EngineOption("--server", "server", str, "KIND", ("remote",),
+        "vllm, sglang, llama.cpp, ollama, tgi, anthropic, azure, openai or other (default: by what"
+        " it answers)"),
     EngineOption("--connect-timeout", "connect_timeout_s", float, "SECONDS", ("remote",),
         "until the server takes the connection (default: 5)"),
     EngineOption("--first-byte-timeout", "first_byte_timeout_s", float, "SECONDS", ("remote",),

@@ -12,22 +12,17 @@ from typing import Any
 import httpx2
 import msgspec
 
-from inference.contract.capabilities import Capability, capabilities
+from inference.contract.capabilities import Capability
 from inference.contract.frames import Job, KvEvents, Output, Processing
 from inference.engines.admission import check_room, check_text_job
 from inference.engines.base import NO_STEP, EngineEvents, EngineFacts, clock_us
 from inference.engines.remote.errors import UNAUTHORIZED, ServerRefused, error_in_stream
 from inference.engines.remote.events import DONE, UpstreamBroken, read_chunk
 from inference.engines.remote.job import RemoteJob, request_of, trace_headers
-from inference.engines.remote.server import KEY_VARIABLE, Listed, RemoteOptions, Server
+from inference.engines.remote.kinds import KINDS, STANDARD, ServerKind
+from inference.engines.remote.server import KEY_VARIABLE, RemoteOptions, Server
 from inference.errors import JobRefused, ModelError
 
-CAPABILITIES = capabilities(
-    "text stream n prompts grammar temperature top_p top_k min_p frequency_penalty presence_penalty"
-    " logit_bias seed cancel deadline prefix_cache"
-)
-# What is no standard parameter.
-OF_VLLM = capabilities("salt ignore_eos min_tokens repetition_penalty stop_tokens")
 # While jobs run, gateways get a report this often, whatever the server does.
 HEARTBEAT_S = 0.5
 # A frame holds far more; outputs beyond this go into a step of their own.
@@ -52,10 +47,10 @@ class RemoteEngine:
             model=options.name,
             context_window=options.context_window or 1,
             credits=options.credits,
-            capabilities=CAPABILITIES,
+            capabilities=STANDARD,
             silence_s=max(options.first_byte_timeout_s, options.idle_timeout_s),
         )
-        self._listed = Listed()
+        self._kind = ServerKind()
         self._server: Server | None = None
         self._events: EngineEvents | None = None
         self._running: dict[bytes, RemoteJob] = {}
@@ -67,25 +62,27 @@ class RemoteEngine:
         """Ask the server what it serves; raises `ModelError`."""
         self._events = events
         self._server = Server(self._options)
-        self._listed = await self._server.find_model()
-        window = self._options.context_window or self._listed.context_window
+        listed = await self._server.find_model()
+        window = self._options.context_window or listed.context_window
         if window is None:
             raise ModelError("--context-window: the server does not report it, so it is required")
-        more: tuple[Capability, ...] = OF_VLLM if self._listed.is_vllm else ()
-        if self._options.vision == "on" or (self._options.vision == "auto" and self._listed.sees):
-            more += (Capability.VISION,)
-        if not self._listed.is_vllm:
-            log.warning("url=%s is not vLLM: tenants share its prefix cache", self._options.url)
+        kind = self._kind = KINDS[self._server.kind]
+        sees = self._options.vision == "on" or (self._options.vision == "auto" and listed.sees)
+        if not kind.salts:
+            log.warning("url=%s: tenants share its prefix cache", self._options.url)
         self.facts = msgspec.structs.replace(
-            self.facts, context_window=window, capabilities=(*CAPABILITIES, *more)
+            self.facts,
+            engine=f"{self._server.kind} {self._server.version}".strip(),
+            context_window=window,
+            capabilities=kind.capabilities + ((Capability.VISION,) if sees else ()),
         )
         self._spawn(self._beat())
 
     def submit(self, job: Job) -> None:
         check_text_job(job, self.facts)
         check_room(job.request, self._running, self.facts)
-        path, body = request_of(job, self._options, is_vllm=self._listed.is_vllm)
-        running = RemoteJob(job, clock_us(), counts_choices=self._listed.is_vllm)
+        path, body = request_of(job, self._options, self._kind)
+        running = RemoteJob(job, clock_us(), counts_choices=self._kind.counts)
         self._running[job.request] = running
         self._tasks[job.request] = self._spawn(self._serve(running, path, body))
 

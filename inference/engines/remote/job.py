@@ -7,6 +7,7 @@ import msgspec
 
 from inference.contract.frames import BYTES_PER_TOKEN, Job, Output, Processing, Timing, Usage
 from inference.engines.remote.events import Choice, Chunk, ReportedUsage
+from inference.engines.remote.kinds import ServerKind
 from inference.engines.remote.server import RemoteOptions
 from inference.errors import JobRefused
 
@@ -30,7 +31,7 @@ SAMPLING = {
 }  # fmt: skip
 
 
-def request_of(job: Job, options: RemoteOptions, *, is_vllm: bool) -> tuple[str, bytes]:
+def request_of(job: Job, options: RemoteOptions, kind: ServerKind) -> tuple[str, bytes]:
     """Path and body of the request to the server; raises `JobRefused`."""
     try:
         body: dict[str, Any] = msgspec.json.decode(job.request_json, type=dict[str, msgspec.Raw])
@@ -58,9 +59,10 @@ def request_of(job: Job, options: RemoteOptions, *, is_vllm: bool) -> tuple[str,
     body["model"] = options.upstream_model
     body["stream"] = True
     body["stream_options"] = {"include_usage": True}
-    if is_vllm:
+    if kind.counts:
         # Counts in every chunk, so that a stream which is cut off is charged exactly.
         body["stream_options"]["continuous_usage_stats"] = True
+    if kind.salts:
         body["cache_salt"] = job.salt.hex()
     return path, msgspec.json.encode(body)
 
@@ -87,7 +89,7 @@ class RemoteJob:
     """A job that the server has, from its request to its last output.
 
     A choice's `finish` is delayed until the server has sent its count, which comes last.
-    `counts_choices`: what the server counts on the way is of that choice alone, as vLLM does.
+    `counts_choices`: what the server counts on the way is of that choice alone.
     """
 
     __slots__ = (

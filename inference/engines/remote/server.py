@@ -18,6 +18,7 @@ import msgspec
 
 from inference.engines.remote.errors import clean, refusal_of
 from inference.engines.remote.events import EventReader
+from inference.engines.remote.kinds import AUTO, BEARER, KINDS, kind_at, kind_of_owner, version_of
 from inference.errors import JobRefused, ModelError
 
 KEY_VARIABLE = "SLUICE_UPSTREAM_KEY"
@@ -30,6 +31,7 @@ WRITE_TIMEOUT_S = 30.0
 # Shorter than what servers keep, so that a connection is not used just as it is closed.
 KEEPALIVE_S = 2.0
 LIST_TIMEOUT_S = 10.0
+VERSION_TIMEOUT_S = 3.0
 OUTPUT_FIELDS = ("max_tokens", "max_completion_tokens")
 BODY_BYTES_MAX = 1024 * 1024
 ERROR_BYTES_MAX = 64 * 1024
@@ -47,8 +49,9 @@ class RemoteOptions:
     """`name` is what we offer, `upstream_model` what the server calls it; one serves for both.
 
     `context_window` None asks the server. `vision` auto believes its list of models
-    whether it takes images. The key is read from the environment, never from the
-    command line, where every user of the machine could see it. Raises ValueError.
+    whether it takes images, `server` auto its answers which of `KINDS` it is. The key is read from
+    the environment, never from the command line, where every user of the machine could see it.
+    Raises ValueError.
     """
 
     url: str = ""
@@ -58,6 +61,7 @@ class RemoteOptions:
     credits: int = CREDITS
     output_field: str = OUTPUT_FIELDS[0]
     vision: str = "auto"
+    server: str = AUTO
     connect_timeout_s: float = CONNECT_TIMEOUT_S
     first_byte_timeout_s: float = FIRST_BYTE_TIMEOUT_S
     idle_timeout_s: float = IDLE_TIMEOUT_S
@@ -77,6 +81,8 @@ class RemoteOptions:
             raise ValueError(f"--output-field: must be one of {', '.join(OUTPUT_FIELDS)}")
         if self.vision not in ("auto", "on", "off"):
             raise ValueError("--vision: must be auto, on or off")
+        if self.server != AUTO and self.server not in KINDS:
+            raise ValueError(f"--server: must be {AUTO} or one of {', '.join(KINDS)}")
         for flag in ("connect_timeout", "first_byte_timeout", "idle_timeout"):
             if not 0 < getattr(self, f"{flag}_s") < inf:
                 raise ValueError(f"--{flag.replace('_', '-')}: must be more than 0 seconds")
@@ -102,19 +108,27 @@ def api_url(given: str) -> str:
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """What the server's list says of the model; None and False where it says nothing."""
+    """What the server's list says of the model; None, False and empty where it says nothing."""
 
     context_window: int | None = None
-    is_vllm: bool = False
+    owner: str = ""
     sees: bool = False
 
 
 class Server:
+    """`kind` is one of `KINDS` once the model was found, `AUTO` before unless it was given or its
+    address tells it; `version` is empty where the server does not say it.
+    """
+
     def __init__(self, options: RemoteOptions) -> None:
         self._options = options
+        self.kind, self.version = options.server, ""
+        if self.kind == AUTO:
+            self.kind = kind_at(urlsplit(options.url).hostname or "")
         headers = {"accept-encoding": "identity", "user-agent": "sluice-node"}
         if options.key:
-            headers["authorization"] = f"Bearer {options.key}"
+            header = BEARER if self.kind == AUTO else KINDS[self.kind].key
+            headers[header] = f"Bearer {options.key}" if header == BEARER else options.key
         self._client = httpx2.AsyncClient(
             headers=headers,
             timeout=httpx2.Timeout(
@@ -136,15 +150,48 @@ class Server:
         """Look the model up in the server's list, where it has one; raises `ModelError`."""
         options = self._options
         try:
-            async with asyncio.timeout(LIST_TIMEOUT_S):
-                async with self._client.stream("GET", f"{options.url}/models") as response:
-                    body, status = await _bounded(response, BODY_BYTES_MAX), response.status_code
+            status, body = await self._get(f"{options.url}/models", LIST_TIMEOUT_S)
         except (httpx2.HTTPError, TimeoutError, OSError) as error:
             reason = clean(f"{type(error).__name__}: {error}", options.key)
             raise ModelError(f"--url: {options.url} does not answer: {reason}") from error
         if status in (401, 403):
             raise ModelError(f"{KEY_VARIABLE}: {options.url} refused it (HTTP {status})")
-        return _listed(body, options.upstream_model) if status == httpx2.codes.OK else Listed()
+        found = _listed(body, options.upstream_model) if status == httpx2.codes.OK else Listed()
+        await self._recognise(found.owner)
+        return found
+
+    async def _recognise(self, owner: str) -> None:
+        """Settle `kind` and `version`: by the owner of its models, or by what only it answers."""
+        if self.kind == AUTO:
+            self.kind = kind_of_owner(owner)
+        asked = KINDS if self.kind == AUTO else [self.kind]
+        for name in asked:
+            # Its answer alone says nothing: others have the same path.
+            if self.kind == AUTO and KINDS[name].owners and len(KINDS[name].fields) == 1:
+                continue
+            for path in KINDS[name].paths:
+                version = version_of(KINDS[name], await self._told(path))
+                if version is not None:
+                    self.kind, self.version = name, version
+                    return
+        if self.kind == AUTO:
+            self.kind = "other"
+
+    async def _told(self, path: str) -> dict[str, Any]:
+        """What the server says at a path from its root; empty where it says nothing."""
+        root = urlsplit(self._options.url)._replace(path=path)
+        try:
+            status, body = await self._get(urlunsplit(root), VERSION_TIMEOUT_S)
+            return (
+                msgspec.json.decode(body, type=dict[str, Any]) if status == httpx2.codes.OK else {}
+            )
+        except (httpx2.HTTPError, TimeoutError, OSError, ValueError, RecursionError):
+            return {}
+
+    async def _get(self, url: str, timeout_s: float) -> tuple[int, bytes]:
+        async with asyncio.timeout(timeout_s):
+            async with self._client.stream("GET", url) as response:
+                return response.status_code, await _bounded(response, BODY_BYTES_MAX)
 
     async def stream(
         self,
@@ -219,4 +266,4 @@ def _listed(body: bytes, model: str) -> Listed:
     told.append(inner.get("input_modalities") if isinstance(inner, dict) else None)
     words = {str(word) for words in told if isinstance(words, list) for word in words}
     sees = not words.isdisjoint(("vision", "image", "multimodal"))
-    return Listed(window, row.get("owned_by") == "vllm", sees)
+    return Listed(window, str(row.get("owned_by", "")), sees)

@@ -16,6 +16,7 @@ from inference.engines import compact, echo, embed
 from inference.engines.base import Engine
 from inference.engines.embed import EmbedOptions
 from inference.engines.remote import engine as remote
+from inference.engines.remote.kinds import STANDARD
 from inference.engines.remote.server import RemoteOptions
 from inference.engines.vllm import options as vllm_options
 from tests.suite.summary import left_out
@@ -119,7 +120,7 @@ SUBJECTS = [
         "remote",
         # What a server adds of its own accord: vLLM separates the caches of tenants, and takes more
         # fields than others.
-        frozenset(remote.CAPABILITIES)
+        frozenset(STANDARD)
         | {
             Capability.IGNORE_EOS,
             Capability.MIN_TOKENS,
