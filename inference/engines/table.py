@@ -14,14 +14,15 @@ class EngineEntry:
     """Names of an engine and its options for `pkgutil.resolve_name`. `model` says whether it reads
     a model folder.
 
-    `packaged` engines have a model where none is named. `credits_option` bounds the jobs at once.
+    `packaged` engines have a model where none is named; `optional` ones need only its tokenizer,
+    and serve without. `credits_option` bounds the jobs at once.
     """
 
     about: str
     engine: str
     options: str
     credits_option: str = "running_max"
-    model: Literal["folder", "packaged", "none"] = "folder"
+    model: Literal["folder", "packaged", "optional"] = "folder"
 
 
 ENGINES = {
@@ -40,7 +41,7 @@ ENGINES = {
         engine="inference.engines.remote.engine:RemoteEngine",
         options="inference.engines.remote.server:RemoteOptions",
         credits_option="credits",
-        model="none",
+        model="optional",
     ),
     "embed": EngineEntry(
         about="a BERT encoder, for /v1/embeddings, /v1/rerank and /v1/score",
@@ -120,6 +121,9 @@ ENGINE_OPTIONS = (
     EngineOption("--server", "server", str, "KIND", ("remote",),
         "vllm, sglang, llama.cpp, ollama, tgi, anthropic, azure, openai or other (default: by what"
         " it answers)"),
+    EngineOption("--kv-events", "kv_events", str, "ADDRESS[,ADDRESS]", ("remote",),
+        "where vLLM or SGLang publishes cache events, such as tcp://127.0.0.1:5557, and replays"
+        " them"),
     EngineOption("--connect-timeout", "connect_timeout_s", float, "SECONDS", ("remote",),
         "until the server takes the connection (default: 5)"),
     EngineOption("--first-byte-timeout", "first_byte_timeout_s", float, "SECONDS", ("remote",),

@@ -31,7 +31,8 @@ from controlplane.gateway.tasks.continuation import Continuation, can_continue
 from controlplane.gateway.tasks.pictures import shown_pictures
 from controlplane.gateway.tasks.repeated import RepeatedPrompts
 from controlplane.kernel.clock import monotonic_ns
-from inference.contract.frames import Output, Sampling, Usage
+from inference.contract.blocks import chain_hashes
+from inference.contract.frames import BYTES_PER_TOKEN, Output, Sampling, Usage
 from inference.contract.parts import ShownPicture
 from inference.text.model_text import ModelText
 
@@ -40,8 +41,8 @@ SCORES_MAX = 262_144
 
 
 class Encoded(msgspec.Struct, frozen=True):
-    """Prompts as the nodes of a model take them: token ids, or the request itself; `lengths` where
-    there are several.
+    """Prompts as the nodes of a model take them: token ids, or the request itself, with the ids as
+    far as they are known here; `lengths` where there are several.
     """
 
     tokens: list[int]
@@ -68,7 +69,7 @@ class Generation:
         if served is None:
             raise no_node(model.name)
         encoded = await self._encode(served, model)
-        if encoded.request_json:
+        if encoded.request_json and not encoded.tokens:
             return prompt_bound(self._asked.ask, model)
         return len(encoded.tokens)
 
@@ -101,10 +102,20 @@ class Generation:
                 prompt, tokens=tokens, lengths=lengths, chains=nothing, pictures=encoded.pictures
             )
         if encoded.request_json:
-            return msgspec.structs.replace(prompt, text=encoded.request_json)
+            return self._as_text(prompt, encoded)
         if served.text is not None and (ignored := ignored_variables(self._asked.ask, served.text)):
             return msgspec.structs.replace(prompt, ignored=ignored)
         return prompt
+
+    def _as_text(self, prompt: Prompt, encoded: Encoded) -> Prompt:
+        """With the request itself; where its tokens are not known, it is looked for by its bytes,
+        of which a token has about four.
+        """
+        text, chains = encoded.request_json, prompt.chains
+        if not (prompt.tokens or encoded.lengths):
+            words = memoryview(text[: len(text) // BYTES_PER_TOKEN * BYTES_PER_TOKEN]).cast("I")
+            chains = {size: chain_hashes(words, size, prompt.salt) for size in chains}
+        return msgspec.structs.replace(prompt, text=text, chains=chains)
 
     def begin(self, prepared: Prepared) -> TextAnswer:
         """Begin an answer; the times of tokens that were thrown away do not count."""
@@ -113,7 +124,8 @@ class Generation:
 
     async def _encode(self, served: ServedModel, model: ModelRecord) -> Encoded:
         """Made once for each tokenizer, or model that sees: by stage 3, or when a hold asks."""
-        kind = served.digest, model.name if self._asked.ask.pictures else ""
+        own = served.takes_text or self._asked.ask.pictures
+        kind = served.digest, model.name if own else ""
         encoded = self._encoded.get(kind)
         if encoded is None:
             encoded = self._encoded[kind] = await self._encode_anew(served, model)
@@ -125,16 +137,26 @@ class Generation:
         if self._asked.ask.pictures:
             ask = await shown_pictures(self._call, ask, self._asked, model, self._state)
             pictures = tuple(ShownPicture(jpeg=p.jpeg, tokens=p.tokens) for p in ask.pictures)
-        if served.text is None:
-            # The server behind the node has the tokenizer, and refuses what is too long.
-            return Encoded([], request_json(ask), [0] * len(ask.prompts), pictures)
         window_tokens = min(model.context_window, served.context_window)
         salt = self._asked.project.salt
+        if served.takes_text:
+            body, tokens = request_json(ask), list[int]()
+            if served.text is not None and not (pictures or ask.prompts):
+                try:
+                    tokens = await encode_ask(
+                        self._call, ask, served.text, window_tokens=window_tokens, salt=salt
+                    )
+                except Refusal as refusal:
+                    if refusal.code == "context_length_exceeded":
+                        raise
+                    # What our copy of the template does not take, the server's own may.
+            return Encoded(tokens, body, [0] * len(ask.prompts), pictures)
+        if served.text is None:
+            raise no_node(model.name)
         encode = partial(encode_ask, text=served.text, window_tokens=window_tokens, salt=salt)
         if not ask.prompts:
             return Encoded(await encode(self._call, ask))
-        tokens: list[int] = []
-        lengths: list[int] = []
+        tokens, lengths = [], list[int]()
         for each in ask.singly():
             ids = await encode(self._call, each)
             tokens += ids
@@ -155,6 +177,8 @@ class TextAnswer:
         self, call: Call, asked: Asked, prepared: Prepared, state: AppState, writer: WriterMaker
     ) -> None:
         served = prepared.cluster.served
+        # What the server behind a node answers is text already.
+        text = None if served.takes_text else served.text
         self._call = call
         self._ask = asked.ask
         self._step = prepared.step
@@ -162,11 +186,11 @@ class TextAnswer:
         self._state = state
         self._pieces: dict[int, Piece] = {}
         self._continuation = Continuation() if _continues(asked, prepared.prompt) else None
-        self._sampling, opened = _thinking(asked.ask, served.text, prepared.prompt)
+        self._sampling, opened = _thinking(asked.ask, text, prepared.prompt)
         self._finisher = Finisher(
             call,
             asked.ask,
-            served.text,
+            text,
             mode=asked.project.safety,
             safety=state.safety,
             opened=opened,
@@ -177,12 +201,12 @@ class TextAnswer:
         self._stream: JobStream | None = None
         self._repeated: RepeatedPrompts | None = None
         if asked.ask.repeats_prompt:
-            self._repeated = RepeatedPrompts(asked.ask, prepared.prompt, served.text)
+            self._repeated = RepeatedPrompts(asked.ask, prepared.prompt, text)
         self._writer: Writer = writer(
             call.request,
             asked.ask,
             fingerprint=f"fp_{served.digest[:12] or 'remote'}",
-            token_text=served.text.token_text if served.text else _no_tokens,
+            token_text=text.token_text if text else _no_tokens,
             prompt_tokens=prepared.prompt.size,
         )
 
@@ -213,7 +237,7 @@ class TextAnswer:
         work = JobWork(
             model=self._step.model.name,
             sampling=sampling,
-            tokens=prompt.tokens,
+            tokens=[] if prompt.text else prompt.tokens,
             chains=prompt.chains,
             output_tokens=prompt.output_tokens,
             salt=prompt.salt,

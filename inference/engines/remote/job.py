@@ -157,6 +157,13 @@ class RemoteJob:
             for choice in range(self.job.choices)
         ]
 
+    @property
+    def tokens(self) -> int:
+        """All that it has on the server by now, about."""
+        usage = self.usage()
+        prompt = usage.prompt_tokens or len(self.job.request_json) // BYTES_PER_TOKEN
+        return prompt + usage.completion_tokens
+
     def usage(self) -> Usage:
         """The server's count, or else an estimate: bytes of the prompt, pieces of the answer.
 

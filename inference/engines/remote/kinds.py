@@ -21,8 +21,9 @@ class ServerKind(msgspec.Struct, frozen=True, kw_only=True):
 
     `owners` are what its list of models may say it is `owned_by`, `hosts` how its address, behind
     a dot, may end. `paths` from its root tell its version in the last of `fields`; one that has all
-    of them is recognised by it, too. `adds` and `lacks` are capabilities; `counts`: it counts in every chunk
-    of a stream; `publishes`: it has a channel of cache events. `key` is the header of its key.
+    of them is recognised by it, too. `adds` and `lacks` are capabilities; `counts`: it counts in
+    every chunk of a stream; `publishes`: it has a channel of cache events, which
+    `tells_salts` or not. `key` is the header of its key.
     """
 
     owners: tuple[str, ...] = ()
@@ -33,6 +34,7 @@ class ServerKind(msgspec.Struct, frozen=True, kw_only=True):
     lacks: str = ""
     counts: bool = False
     publishes: bool = False
+    tells_salts: bool = True
     key: str = BEARER
 
     @property
@@ -56,6 +58,7 @@ KINDS = {
     "sglang": ServerKind(
         owners=("sglang",), paths=("/server_info", "/get_server_info"),
         fields=("tokenizer_path", "version"), adds=f"{_OPEN} salt", counts=True, publishes=True,
+        tells_salts=False,
     ),
     "llama.cpp": ServerKind(
         owners=("llamacpp",), paths=("/props",), fields=("total_slots", "build_info"),

@@ -7,6 +7,7 @@ and into no log.
 
 import asyncio
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
@@ -40,6 +41,9 @@ NAMES_SHOWN_MAX = 8
 TAIL_WAIT_S = 1.0
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 EVENT_STREAM = "text/event-stream"
+# Where vLLM says the size of its cache.
+VLLM_CACHE = re.compile(r"^vllm:cache_config_info\{.*\}", re.M)
+LABEL = re.compile(r'(\w+)="([^"]*)"')
 # What servers call the length of their context, in the order of trust.
 WINDOW_FIELDS = ("max_model_len", "context_window", "context_length")
 
@@ -49,9 +53,10 @@ class RemoteOptions:
     """`name` is what we offer, `upstream_model` what the server calls it; one serves for both.
 
     `context_window` None asks the server. `vision` auto believes its list of models
-    whether it takes images, `server` auto its answers which of `KINDS` it is. The key is read from
-    the environment, never from the command line, where every user of the machine could see it.
-    Raises ValueError.
+    whether it takes images, `server` auto its answers which of `KINDS` it is. `kv_events` are the
+    addresses of its cache events and, behind a comma, of their replays. The key is read from the
+    environment, never from the command line, where every user of the machine could see it. Raises
+    ValueError.
     """
 
     url: str = ""
@@ -62,6 +67,7 @@ class RemoteOptions:
     output_field: str = OUTPUT_FIELDS[0]
     vision: str = "auto"
     server: str = AUTO
+    kv_events: str = ""
     connect_timeout_s: float = CONNECT_TIMEOUT_S
     first_byte_timeout_s: float = FIRST_BYTE_TIMEOUT_S
     idle_timeout_s: float = IDLE_TIMEOUT_S
@@ -83,6 +89,9 @@ class RemoteOptions:
             raise ValueError("--vision: must be auto, on or off")
         if self.server != AUTO and self.server not in KINDS:
             raise ValueError(f"--server: must be {AUTO} or one of {', '.join(KINDS)}")
+        ends = self.kv_events.split(",") if self.kv_events else []
+        if len(ends) > 2 or not all(each.startswith(("tcp://", "ipc://")) for each in ends):
+            raise ValueError("--kv-events: must be tcp:// or ipc:// addresses, at most two")
         for flag in ("connect_timeout", "first_byte_timeout", "idle_timeout"):
             if not 0 < getattr(self, f"{flag}_s") < inf:
                 raise ValueError(f"--{flag.replace('_', '-')}: must be more than 0 seconds")
@@ -177,16 +186,37 @@ class Server:
         if self.kind == AUTO:
             self.kind = "other"
 
+    async def cache_size(self) -> tuple[int, int] | None:
+        """Tokens of a block and the number of blocks; None where the server does not say."""
+        if self.kind == "vllm":
+            found = VLLM_CACHE.search(await self._text("/metrics"))
+            told = dict(LABEL.findall(found[0])) if found else {}
+            sizes = told.get("block_size"), told.get("num_gpu_blocks")
+        else:
+            told = await self._told("/server_info") or await self._told("/get_server_info")
+            page = told.get("page_size")
+            tokens = told.get("max_total_num_tokens")
+            sizes = page, tokens // page if page and tokens else None
+        try:
+            block_size, blocks = (int(each or 0) for each in sizes)
+        except ValueError:
+            return None
+        return (block_size, blocks) if block_size > 0 < blocks else None
+
     async def _told(self, path: str) -> dict[str, Any]:
-        """What the server says at a path from its root; empty where it says nothing."""
+        """What the server says at a path from its root; empty where that is no object."""
+        try:
+            return msgspec.json.decode(await self._text(path), type=dict[str, Any])
+        except (ValueError, RecursionError):
+            return {}
+
+    async def _text(self, path: str) -> str:
         root = urlsplit(self._options.url)._replace(path=path)
         try:
             status, body = await self._get(urlunsplit(root), VERSION_TIMEOUT_S)
-            return (
-                msgspec.json.decode(body, type=dict[str, Any]) if status == httpx2.codes.OK else {}
-            )
-        except (httpx2.HTTPError, TimeoutError, OSError, ValueError, RecursionError):
-            return {}
+        except (httpx2.HTTPError, TimeoutError, OSError):
+            return ""
+        return body.decode(errors="replace") if status == httpx2.codes.OK else ""
 
     async def _get(self, url: str, timeout_s: float) -> tuple[int, bytes]:
         async with asyncio.timeout(timeout_s):

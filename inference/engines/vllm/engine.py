@@ -35,7 +35,7 @@ from inference.contract.grammar import Grammar
 from inference.contract.roofline import ComputePath
 from inference.engines.admission import check_job, check_room
 from inference.engines.base import Computing, EngineEvents, EngineFacts, clock_us
-from inference.engines.vllm.index import BlockIndex
+from inference.engines.remote.index import BlockIndex
 from inference.engines.vllm.load import LoadLogger, PromptProgress
 from inference.engines.vllm.options import CAPABILITIES, VllmOptions
 from inference.engines.vllm.request import LiveRequest, paged

@@ -130,7 +130,7 @@ async def test_check_of_a_server_keeps_its_key_to_itself(upstream: HandUpstream)
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ((*SERVER, *NAMED, "--model", "x"), "--model"),
+        ((*SERVER, *NAMED, "--kv-events", "http://h"), "--kv-events"),
         (("--engine", "remote", *NAMED), "--url"),
         (SERVER, "--model-name"),
         ((*SERVER, *NAMED, "--threads", "1"), "--threads"),

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from inference.contract.blocks import chain_hashes, split_hashes
-from inference.engines.vllm.index import BlockIndex, Event, Unfollowable, read_batch
+from inference.engines.remote.index import BlockIndex, Event, Unfollowable, read_batch
 
 SIZE = 4
 SALT = b"alice"
@@ -158,7 +158,7 @@ ODD = {
     "no list of events": [b"", b"\x01", msgspec.msgpack.encode({"ts": 1.5, "events": 7})],
     "no batch": [b"", b"\x01", msgspec.msgpack.encode(7)],
     "no msgpack": [b"", b"\x01", b"\xc1"],
-    "a frame too few": [b"\x01", encoded()],
+    "a frame too few": [encoded()],
 }
 
 
@@ -197,7 +197,7 @@ def test_the_oldest_block_is_the_one_that_was_used_longest_ago(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now_s = [0.0]
-    monkeypatch.setattr("inference.engines.vllm.index.time.monotonic", lambda: now_s[0])
+    monkeypatch.setattr("inference.engines.remote.index.time.monotonic", lambda: now_s[0])
     index = BlockIndex(SIZE)
     index.apply(0, batch(stored([b"a", b"b"], TOKENS[:8])))
     now_s[0] = 5.0
