@@ -121,6 +121,7 @@ def parser() -> argparse.ArgumentParser:
         group.add_argument(
             option.flag, dest=f"engine_{option.field}", type=option.kind, metavar=option.metavar,
             help=f"{option.help}{said}".replace("%", "%%"),
+            nargs=argparse.REMAINDER if option.rest else None,
         )  # fmt: skip
     return made
 

@@ -4,8 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import msgspec
-
 from inference.compact.options import MEBIBYTE
 
 
@@ -32,9 +30,9 @@ ENGINES = {
         options="inference.compact.options:CompactOptions",
     ),
     "vllm": EngineEntry(
-        about="vLLM in this process; it needs its own environment",
-        engine="inference.engines.vllm.engine:VllmEngine",
-        options="inference.engines.vllm.options:VllmOptions",
+        about="vLLM's server, started by the node",
+        engine="inference.engines.vllm:VllmEngine",
+        options="inference.engines.vllm:VllmOptions",
     ),
     "remote": EngineEntry(
         about="any OpenAI-compatible server, by its URL",
@@ -63,17 +61,9 @@ def mebibytes(text: str) -> int:
     return int(text) * MEBIBYTE
 
 
-def json_object(text: str) -> dict[str, Any]:
-    """Parse a JSON object; the name is what argparse shows for a wrong one."""
-    try:
-        return msgspec.json.decode(text, type=dict[str, Any])
-    except msgspec.DecodeError as error:
-        raise ValueError(str(error)) from error
-
-
 @dataclass(frozen=True)
 class EngineOption:
-    """A flag that sets one field of the options of these engines."""
+    """A flag that sets one field of the options of these engines; `rest`: to all that follows."""
 
     flag: str
     field: str
@@ -81,18 +71,19 @@ class EngineOption:
     metavar: str
     engines: tuple[str, ...]
     help: str
+    rest: bool = False
 
 
-LOCAL = ("compact", "vllm", "embed")
+LOCAL = ("compact", "embed")
 ENGINE_OPTIONS = (
     EngineOption("--model-name", "name", str, "NAME", tuple(ENGINES),
         "what the model is offered as (default: its folder's name, or --upstream-model)"),
     EngineOption("--device", "device", str, "NAME", ("compact", "embed"), "auto, cpu or cuda"),
     EngineOption("--dtype", "dtype", str, "NAME", LOCAL, "auto, bfloat16 or float32"),
     EngineOption("--threads", "threads", int, "N", LOCAL, "CPU threads"),
-    EngineOption("--kv-mib", "kv_bytes", mebibytes, "N", ("compact", "vllm"),
+    EngineOption("--kv-mib", "kv_bytes", mebibytes, "N", ("compact",),
         "size of the KV cache in MiB, which is taken at the start"),
-    EngineOption("--block-size", "block_size", int, "N", ("compact", "vllm", "echo"),
+    EngineOption("--block-size", "block_size", int, "N", ("compact", "echo"),
         "tokens per KV block"),
     EngineOption("--step-tokens", "step_tokens", int, "N", ("compact", "embed"),
         "tokens of one step at most"),
@@ -106,8 +97,9 @@ ENGINE_OPTIONS = (
         "draft tokens by prompt lookup: auto (while it pays), on or off"),
     EngineOption("--drafts", "drafts_max", int, "N", ("compact",),
         "tokens drafted per stream and step when speculating"),
-    EngineOption("--vllm-args", "args", json_object, "JSON", ("vllm",),
-        'vLLM\'s own engine arguments, such as {"tensor_parallel_size": 2}'),
+    EngineOption("--vllm-args", "args", str, "...", ("vllm",),
+        "the rest of the line: arguments of `vllm serve`, such as --tensor-parallel-size 2",
+        rest=True),
     EngineOption("--url", "url", str, "URL", ("remote",),
         "the server, such as http://127.0.0.1:8001/v1; its key is read from SLUICE_UPSTREAM_KEY"),
     EngineOption("--upstream-model", "upstream_model", str, "NAME", ("remote",),

@@ -19,6 +19,7 @@ from controlplane.gateway.refusal import Refusal, bad_field, no_node
 from controlplane.gateway.results import Asked, Cluster, Placement, Prepared, Prompt
 from controlplane.gateway.s1_admission.hold import prompt_bound
 from controlplane.gateway.s3_tokenize.assemble import assemble
+from controlplane.gateway.s3_tokenize.blocks import hash_text
 from controlplane.gateway.s3_tokenize.template import ignored_variables
 from controlplane.gateway.s3_tokenize.tokenize import encode_ask, tokenize
 from controlplane.gateway.s3_tokenize.window import ContextWindow, check_total
@@ -31,8 +32,8 @@ from controlplane.gateway.tasks.continuation import Continuation, can_continue
 from controlplane.gateway.tasks.pictures import shown_pictures
 from controlplane.gateway.tasks.repeated import RepeatedPrompts
 from controlplane.kernel.clock import monotonic_ns
-from inference.contract.blocks import chain_hashes
-from inference.contract.frames import BYTES_PER_TOKEN, Output, Sampling, Usage
+from inference.contract.capabilities import Capability
+from inference.contract.frames import Output, Sampling, Usage
 from inference.contract.parts import ShownPicture
 from inference.text.model_text import ModelText
 
@@ -102,20 +103,13 @@ class Generation:
                 prompt, tokens=tokens, lengths=lengths, chains=nothing, pictures=encoded.pictures
             )
         if encoded.request_json:
-            return self._as_text(prompt, encoded)
+            chains = prompt.chains
+            if not (tokens or lengths):
+                chains = hash_text(encoded.request_json, block_sizes=chains, salt=prompt.salt)
+            return msgspec.structs.replace(prompt, text=encoded.request_json, chains=chains)
         if served.text is not None and (ignored := ignored_variables(self._asked.ask, served.text)):
             return msgspec.structs.replace(prompt, ignored=ignored)
         return prompt
-
-    def _as_text(self, prompt: Prompt, encoded: Encoded) -> Prompt:
-        """With the request itself; where its tokens are not known, it is looked for by its bytes,
-        of which a token has about four.
-        """
-        text, chains = encoded.request_json, prompt.chains
-        if not (prompt.tokens or encoded.lengths):
-            words = memoryview(text[: len(text) // BYTES_PER_TOKEN * BYTES_PER_TOKEN]).cast("I")
-            chains = {size: chain_hashes(words, size, prompt.salt) for size in chains}
-        return msgspec.structs.replace(prompt, text=text, chains=chains)
 
     def begin(self, prepared: Prepared) -> TextAnswer:
         """Begin an answer; the times of tokens that were thrown away do not count."""
@@ -140,7 +134,8 @@ class Generation:
         window_tokens = min(model.context_window, served.context_window)
         salt = self._asked.project.salt
         if served.takes_text:
-            body, tokens = request_json(ask), list[int]()
+            body = request_json(ask, scores=served.can(Capability.LOGPROBS))
+            tokens: list[int] = []
             if served.text is not None and not (pictures or ask.prompts):
                 try:
                     tokens = await encode_ask(
@@ -206,7 +201,7 @@ class TextAnswer:
             call.request,
             asked.ask,
             fingerprint=f"fp_{served.digest[:12] or 'remote'}",
-            token_text=text.token_text if text else _no_tokens,
+            token_text=served.text.token_text if served.text else _no_tokens,
             prompt_tokens=prepared.prompt.size,
         )
 

@@ -41,7 +41,14 @@ class CacheFollower:
         self._expected_s: float | None = None
 
     async def run(self) -> None:
-        """Until the index is lost; it listens before it asks for what went before."""
+        """Until the index is lost."""
+        try:
+            await self._listen()
+        except (Unfollowable, zmq.ZMQError) as error:
+            self._tell(self._index.lose(error))
+
+    async def _listen(self) -> None:
+        """It listens before it asks for what went before; raises `Unfollowable`, `zmq.ZMQError`."""
         with zmq.asyncio.Context() as context, context.socket(zmq.SUB) as socket:
             socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
             socket.setsockopt(zmq.LINGER, 0)
@@ -53,13 +60,19 @@ class CacheFollower:
                 number = number_of(frames)
                 if number <= self._newest:
                     # Another server has taken its place and counts anew.
-                    self._index.restarted()
+                    self.begin_anew()
                 self._newest = number
                 if number > self._index.next_number:
                     await self._replay(context)
                 # What a replay brought comes here as well.
                 if number >= self._index.next_number:
                     self._take(frames)
+
+    def begin_anew(self) -> None:
+        """The server has ended, and its cache with it."""
+        self._newest = -1
+        self._index.restarted()
+        self._tell(self._index.snapshot())
 
     def expect(self) -> None:
         """The server has computed blocks, of which it should tell soon."""

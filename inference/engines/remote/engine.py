@@ -73,22 +73,28 @@ class RemoteEngine:
     async def start(self, events: EngineEvents) -> None:
         """Ask the server what it serves; raises `ModelError`."""
         self._events = events
-        self._server = Server(self._options)
-        listed = await self._server.find_model()
+        server = self._connect()
+        listed = await server.find_model()
         window = self._options.context_window or listed.context_window
         if window is None:
             raise ModelError("--context-window: the server does not report it, so it is required")
-        kind = self._kind = KINDS[self._server.kind]
+        kind = self._kind = KINDS[server.kind]
         sees = self._options.vision == "on" or (self._options.vision == "auto" and listed.sees)
         if not kind.salts:
             log.warning("url=%s: tenants share its prefix cache", self._options.url)
         self.facts = msgspec.structs.replace(
             self.facts,
-            engine=f"{self._server.kind} {self._server.version}".strip(),
+            engine=f"{server.kind} {server.version}".strip(),
             context_window=window,
-            capabilities=kind.capabilities + ((Capability.VISION,) if sees else ()),
+            capabilities=(
+                *kind.capabilities,
+                *([Capability.VISION] if sees else ()),
+                *([Capability.PRIORITY] if self._options.priorities else ()),
+                # Their ids mean something only where the tokenizer is known.
+                *([Capability.LOGPROBS] if kind.scores and self.facts.vocab_size else ()),
+            ),
         )
-        await self._follow(self._server, events)
+        await self._follow(server, events)
         self._spawn(self._beat())
 
     def submit(self, job: Job) -> None:
@@ -125,6 +131,10 @@ class RemoteEngine:
         self._flush()
         if self._server is not None:
             await self._server.close()
+
+    def _connect(self) -> Server:
+        self._server = self._server or Server(self._options)
+        return self._server
 
     async def _follow(self, server: Server, events: EngineEvents) -> None:
         """Begin to follow the server's cache, where it can be."""

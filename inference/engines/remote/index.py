@@ -91,9 +91,6 @@ class BlockIndex:
         """Whether nothing was ever read."""
         return not self.next_number and not self.lost
 
-    def __contains__(self, block: bytes) -> bool:
-        return block in self._used_s
-
     def idle(self, free: int, *, in_use: int, running: int) -> int:
         """How many of the server's `free` blocks are cached.
 
@@ -108,16 +105,21 @@ class BlockIndex:
         try:
             changed = self.apply(number_of(frames), read_batch(frames[-1]))
         except (Unfollowable, OverflowError) as error:
-            log.error("the server's cache is served without an index from now on: %s", error)
-            self.lost, self.known = True, False
-            self._clear()
-            return self.snapshot()
+            return self.lose(error)
         self.known = True
         return changed
 
+    def lose(self, error: Exception) -> KvEvents:
+        """It cannot be followed from now on; what gateways have to be told."""
+        log.error("the server's cache is served without an index from now on: %s", error)
+        self.lost, self.known = True, False
+        self._clear()
+        return self.snapshot()
+
     def restarted(self) -> None:
-        """The server begins anew, with an empty cache."""
+        """The server begins anew, with an empty cache; a snapshot has to tell."""
         self._changes.note(self._clear(), stored=False)
+        self._changes.events()
         self.next_number = 0
 
     def send(self, job: Job) -> None:
@@ -205,15 +207,10 @@ class BlockIndex:
 
     def _root_sent(self, tokens: list[int]) -> bytes | None:
         """The parent of a first block that was sent lately."""
-        roots = map(root_hash, set(self._salts.values()))
-        return next(
-            (
-                root
-                for root in roots
-                if {*extend_chain(root, tokens, self.block_size)} & self._salts.keys()
-            ),
-            None,
-        )
+        for root in map(root_hash, set(self._salts.values())):
+            if not self._salts.keys().isdisjoint(extend_chain(root, tokens, self.block_size)):
+                return root
+        return None
 
     def _remove(self, event: BlockRemoved) -> list[bytes]:
         if event.medium not in DEVICE_MEDIA or event.group_idx in self._aside:

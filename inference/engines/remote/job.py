@@ -58,13 +58,24 @@ def request_of(job: Job, options: RemoteOptions, kind: ServerKind) -> tuple[str,
     body[options.output_field if chat else "max_tokens"] = sampling.max_tokens
     body["model"] = options.upstream_model
     body["stream"] = True
-    body["stream_options"] = {"include_usage": True}
-    if kind.counts:
-        # Counts in every chunk, so that a stream which is cut off is charged exactly.
-        body["stream_options"]["continuous_usage_stats"] = True
+    # Counts in every chunk where it can, so that a stream which is cut off is charged exactly.
+    each = {"continuous_usage_stats": True} if kind.counts else {}
+    body["stream_options"] = {"include_usage": True, **each}
+    return path, msgspec.json.encode(body | _extras(job, options, kind, chat=chat))
+
+
+def _extras(job: Job, options: RemoteOptions, kind: ServerKind, *, chat: bool) -> dict[str, Any]:
+    """What only some servers take."""
+    extras: dict[str, Any] = {}
     if kind.salts:
-        body["cache_salt"] = job.salt.hex()
-    return path, msgspec.json.encode(body)
+        extras["cache_salt"] = job.salt.hex()
+    if options.priorities and job.priority:
+        # vLLM serves low numbers first, we high ones.
+        extras["priority"] = -job.priority
+    if (most := job.sampling.logprobs) is not None:
+        extras |= {"logprobs": True, "top_logprobs": most} if chat else {"logprobs": most}
+        extras["return_tokens_as_token_ids"] = True
+    return extras
 
 
 def _with_pictures(job: Job, messages: msgspec.Raw | bytes) -> Any:
@@ -218,7 +229,8 @@ class RemoteJob:
             self._ends[index] = FINISHES.get(choice.finish_reason, "stop")
             self._open.discard(index)
         text, calls, thought = choice.added_text, choice.added_calls, choice.added_reasoning
-        if not text and not thought and calls is None:
+        scores = None if self.job.sampling.logprobs is None else choice.added_logprobs
+        if not text and not thought and calls is None and not scores:
             return None
         self._pieces[index] = min(self._pieces[index] + 1, self.job.sampling.max_tokens)
         self._thoughts += bool(thought)
@@ -233,6 +245,7 @@ class RemoteJob:
             text=text or None,
             tool_calls=calls,
             reasoning=thought or None,
+            logprobs=scores,
         )
 
     def _timing(self, now_us: int) -> Timing:

@@ -22,8 +22,8 @@ class ServerKind(msgspec.Struct, frozen=True, kw_only=True):
     `owners` are what its list of models may say it is `owned_by`, `hosts` how its address, behind
     a dot, may end. `paths` from its root tell its version in the last of `fields`; one that has all
     of them is recognised by it, too. `adds` and `lacks` are capabilities; `counts`: it counts in
-    every chunk of a stream; `publishes`: it has a channel of cache events, which
-    `tells_salts` or not. `key` is the header of its key.
+    every chunk of a stream; `publishes`: it has a channel of cache events, which `tells_salts` or
+    not; `scores`: it tells log probabilities by token ids. `key` is the header of its key.
     """
 
     owners: tuple[str, ...] = ()
@@ -35,6 +35,7 @@ class ServerKind(msgspec.Struct, frozen=True, kw_only=True):
     counts: bool = False
     publishes: bool = False
     tells_salts: bool = True
+    scores: bool = False
     key: str = BEARER
 
     @property
@@ -53,7 +54,8 @@ _HOSTED = "top_k min_p"
 # The last is any other.
 KINDS = {
     "vllm": ServerKind(
-        owners=("vllm",), paths=("/version",), adds=f"{_OPEN} salt", counts=True, publishes=True
+        owners=("vllm",), paths=("/version",), adds=f"{_OPEN} salt", counts=True, publishes=True,
+        scores=True,
     ),
     "sglang": ServerKind(
         owners=("sglang",), paths=("/server_info", "/get_server_info"),

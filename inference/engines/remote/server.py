@@ -54,9 +54,10 @@ class RemoteOptions:
 
     `context_window` None asks the server. `vision` auto believes its list of models
     whether it takes images, `server` auto its answers which of `KINDS` it is. `kv_events` are the
-    addresses of its cache events and, behind a comma, of their replays. The key is read from the
-    environment, never from the command line, where every user of the machine could see it. Raises
-    ValueError.
+    addresses of its cache events and, behind a comma, of their replays, `socket` a local one
+    instead of that of `url`; `priorities`: it takes requests in their order. The key is read from
+    the environment, never from the command line, where every user of the machine could see it.
+    Raises ValueError.
     """
 
     url: str = ""
@@ -68,6 +69,8 @@ class RemoteOptions:
     vision: str = "auto"
     server: str = AUTO
     kv_events: str = ""
+    socket: str = ""
+    priorities: bool = False
     connect_timeout_s: float = CONNECT_TIMEOUT_S
     first_byte_timeout_s: float = FIRST_BYTE_TIMEOUT_S
     idle_timeout_s: float = IDLE_TIMEOUT_S
@@ -138,6 +141,15 @@ class Server:
         if options.key:
             header = BEARER if self.kind == AUTO else KINDS[self.kind].key
             headers[header] = f"Bearer {options.key}" if header == BEARER else options.key
+        # Streams that are just ending briefly hold theirs next to those of new jobs.
+        limits = httpx2.Limits(
+            max_connections=2 * options.credits,
+            max_keepalive_connections=options.credits,
+            keepalive_expiry=KEEPALIVE_S,
+        )
+        transport = None
+        if options.socket:
+            transport = httpx2.AsyncHTTPTransport(uds=options.socket, limits=limits)
         self._client = httpx2.AsyncClient(
             headers=headers,
             timeout=httpx2.Timeout(
@@ -146,12 +158,8 @@ class Server:
                 write=WRITE_TIMEOUT_S,
                 pool=options.connect_timeout_s,
             ),
-            # Streams that are just ending briefly hold theirs next to those of new jobs.
-            limits=httpx2.Limits(
-                max_connections=2 * options.credits,
-                max_keepalive_connections=options.credits,
-                keepalive_expiry=KEEPALIVE_S,
-            ),
+            limits=limits,
+            transport=transport,
             trust_env=urlsplit(options.url).hostname not in LOCAL_HOSTS,
         )
 
@@ -179,7 +187,7 @@ class Server:
             if self.kind == AUTO and KINDS[name].owners and len(KINDS[name].fields) == 1:
                 continue
             for path in KINDS[name].paths:
-                version = version_of(KINDS[name], await self._told(path))
+                version = version_of(KINDS[name], await self.told(path))
                 if version is not None:
                     self.kind, self.version = name, version
                     return
@@ -193,7 +201,7 @@ class Server:
             told = dict(LABEL.findall(found[0])) if found else {}
             sizes = told.get("block_size"), told.get("num_gpu_blocks")
         else:
-            told = await self._told("/server_info") or await self._told("/get_server_info")
+            told = await self.told("/server_info") or await self.told("/get_server_info")
             page = told.get("page_size")
             tokens = told.get("max_total_num_tokens")
             sizes = page, tokens // page if page and tokens else None
@@ -203,7 +211,7 @@ class Server:
             return None
         return (block_size, blocks) if block_size > 0 < blocks else None
 
-    async def _told(self, path: str) -> dict[str, Any]:
+    async def told(self, path: str) -> dict[str, Any]:
         """What the server says at a path from its root; empty where that is no object."""
         try:
             return msgspec.json.decode(await self._text(path), type=dict[str, Any])

@@ -137,7 +137,7 @@ async def test_check_of_a_server_keeps_its_key_to_itself(upstream: HandUpstream)
         ((*SERVER, *NAMED, "--credits", "0"), "--credits"),
         (("--engine", "compact"), "--model"),
         (("--engine", "compact", "--model", "x", "--url", "http://h"), "--url"),
-        (("--engine", "vllm", "--model", "x", "--vllm-args", "[1]"), "--vllm-args"),
+        (("--engine", "vllm", "--model", "x", "--vllm-args", "--port=1"), "--vllm-args: --port"),
     ],
 )
 async def test_a_wrong_option_is_named(arguments: tuple[str, ...], named: str) -> None:
