@@ -118,3 +118,32 @@ async def test_cache_events_make_the_index_exact(bare: Serving) -> None:
         await until(lambda: bool(fleet.index(SIZE).unknown))
         _, third = await answered(relay)
         assert third.index == "approximate"
+
+
+async def test_log_probabilities_come_by_token_ids(bare: Serving) -> None:
+    async with published(bare, bare.model) as (relay, _):
+        asked, exchange = await relay.ask(logprobs=True, top_logprobs=1)
+        assert exchange.body["return_tokens_as_token_ids"] is True
+        text = relay.under_test.fleet.models()[MODEL].text
+        assert text is not None
+        draft = text.draft("ok", add_special=False, owner=b"")
+        draft.encode()
+        names = [f"token_id:{token}" for token in draft.ids()]
+        scores = [
+            {"token": name, "logprob": -0.5, "top_logprobs": [{"token": name, "logprob": -0.5}]}
+            for name in names
+        ]
+        # The one that ends the answer has no text.
+        end = {"token": "token_id:0", "logprob": -0.1, "top_logprobs": []}
+        chunk = text_chunk("ok", finish="stop")
+        chunk["choices"][0]["logprobs"] = {"content": [*scores, end]}
+        await exchange.answer(chunk, usage_chunk(9, 3))
+        told = (await asked).json()["choices"][0]["logprobs"]["content"]
+        assert "".join(entry["token"] for entry in told) == "ok"
+        assert {entry["top_logprobs"][0]["logprob"] for entry in told} == {-0.5}
+
+
+async def test_log_probabilities_without_ids_are_refused_by_name(relay: Relay) -> None:
+    answer = await relay.serving.chat(logprobs=True)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "logprobs"

@@ -10,15 +10,11 @@ from controlplane.gateway.refusal import Refusal, bad_field
 from inference.contract.frames import REQUEST_JSON_BYTES_MAX
 
 
-def request_json(ask: Ask, *, scores: bool = False) -> bytes:
-    """The prompt, and what sampling does not hold; raises `Refusal` (400). `scores`: the server
-    tells log probabilities by token ids.
+def request_json(ask: Ask) -> bytes:
+    """The prompt, and what sampling does not hold; raises `Refusal` (400).
 
     Pictures are there without their URLs, which the node has to fill in.
     """
-    wanted = ask.sampling
-    if wanted.prompt_logprobs is not None or (wanted.logprobs is not None and not scores):
-        raise _not_offered(ask, "logprobs")
     if ask.truncate is not None:
         raise _not_offered(ask, "truncate_prompt_tokens")
     texts = ask.text is not None or isinstance(next(iter(ask.prompts), None), str)

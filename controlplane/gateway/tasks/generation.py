@@ -32,7 +32,6 @@ from controlplane.gateway.tasks.continuation import Continuation, can_continue
 from controlplane.gateway.tasks.pictures import shown_pictures
 from controlplane.gateway.tasks.repeated import RepeatedPrompts
 from controlplane.kernel.clock import monotonic_ns, wall_s
-from inference.contract.capabilities import Capability
 from inference.contract.frames import Output, Sampling, Usage
 from inference.contract.parts import ShownPicture
 from inference.text.model_text import ModelText
@@ -134,8 +133,7 @@ class Generation:
         window_tokens = min(model.context_window, served.context_window)
         salt = self._asked.project.salt
         if served.takes_text:
-            body = request_json(ask, scores=served.can(Capability.LOGPROBS))
-            tokens: list[int] = []
+            body, tokens = request_json(ask), list[int]()
             if served.text is not None and not (pictures or ask.prompts):
                 try:
                     tokens = await encode_ask(
