@@ -35,7 +35,7 @@ FLAGS = (
 COMPILERS = ("cc", "gcc", "clang")
 BUILD_SECONDS_MAX = 120
 # Builds of past versions that are kept.
-BUILDS_MAX = 4
+BUILDS_MAX = 8
 PRIVATE = 0o700
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 MACHINES = ("x86_64", "aarch64")
@@ -60,8 +60,10 @@ _AVX512 = ("avx2", "fma", "bmi2", "avx512f", "avx512bw", "avx512dq", "avx512vl")
 INSTRUCTION_SETS = tuple(
     InstructionSet(name, needs, tuple(f"-m{flag.replace('_', '')}" for flag in needs))
     for name, needs in (
-        ("AVX512-BF16", (*_AVX512, "avx512_bf16")),
+        ("AVX512-BF16", (*_AVX512, "avx512_bf16", "avx512_vnni")),
+        ("AVX512-VNNI", (*_AVX512, "avx512_vnni")),
         ("AVX-512", _AVX512),
+        ("AVX-VNNI", (*_AVX512[:3], "avx_vnni")),
         ("AVX2", _AVX512[:3]),
         ("generic", ()),
     )

@@ -33,3 +33,4 @@ INLINE ints floor_of(vec x) {
 
 #include "portable.h"
 #include "widened.h"
+#include "short_dot.h"

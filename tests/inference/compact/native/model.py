@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from inference.compact.batch.tensors import Uploader
 from inference.compact.config.shape import read_shape
 from inference.compact.layers.decoder import Decoder
 from inference.compact.load.placement import choose_placement
-from inference.compact.load.weights import load_weights
+from inference.compact.load.weights import Weights, load_weights
 from inference.compact.native.build import InstructionSet, native_library
 from inference.compact.options import CompactOptions
 from inference.compact.run.eager import EagerModel
@@ -33,7 +34,12 @@ def save_rounded(folder: Path, kind: str = "llama", **overrides: Any) -> Any:
 
 
 def native_of(
-    folder: Path, isa: InstructionSet | None = None, *, kv_blocks: int = 64, threads: int = 2
+    folder: Path,
+    isa: InstructionSet | None = None,
+    change: Callable[[Weights], Weights] = lambda weights: weights,
+    *,
+    kv_blocks: int = 64,
+    threads: int = 2,
 ) -> NativeDecoder:
     """A loaded native decoder, by default for the CPU's best instruction set."""
     shape = read_shape(folder)
@@ -41,7 +47,7 @@ def native_of(
         device="cpu", kernels="native", kv_blocks=kv_blocks, threads=threads, block_size=BLOCK
     )
     placement = choose_placement(shape, options)
-    weights = load_weights(folder, shape, placement)
+    weights = change(load_weights(folder, shape, placement))
     return NativeDecoder(native_library(isa), shape, weights, placement)
 
 

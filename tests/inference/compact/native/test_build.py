@@ -168,8 +168,13 @@ def test_a_compiler_that_hangs(
         ("sse2", ["generic"]),
         ("avx2", ["generic"]),
         ("avx2 fma bmi2", ["AVX2", "generic"]),
+        ("avx2 fma bmi2 avx_vnni", ["AVX-VNNI", "AVX2", "generic"]),
         (AVX512, ["AVX-512", "AVX2", "generic"]),
-        (f"{AVX512} avx512_bf16", ["AVX512-BF16", "AVX-512", "AVX2", "generic"]),
+        (f"{AVX512} avx512_vnni", ["AVX512-VNNI", "AVX-512", "AVX2", "generic"]),
+        (
+            f"{AVX512} avx512_vnni avx512_bf16",
+            ["AVX512-BF16", "AVX512-VNNI", "AVX-512", "AVX2", "generic"],
+        ),
     ],
 )
 def test_the_best_instruction_set_of_the_cpu_comes_first(
@@ -188,7 +193,8 @@ def test_each_instruction_set_has_a_build_with_flags_of_its_own(
         make(isa)
     assert len(list(folder.glob("*.so"))) == len(build.INSTRUCTION_SETS)
     built = [line for line in calls.read_text().splitlines() if "step.c" in line]
-    assert ["-mavx512bf16" in line for line in built] == [True, False, False, False]
-    assert ["-mavx512f" in line for line in built] == [True, True, False, False]
-    assert ["-mfma" in line for line in built] == [True, True, True, False]
+    assert ["-mavx512bf16" in line for line in built] == [True] + 5 * [False]
+    assert ["-mavx512f" in line for line in built] == 3 * [True] + 3 * [False]
+    assert ["-mavxvnni" in line for line in built] == 3 * [False] + [True] + 2 * [False]
+    assert ["-mfma" in line for line in built] == 5 * [True] + [False]
     assert not any("-march" in line for line in built)
