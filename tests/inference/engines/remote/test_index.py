@@ -206,3 +206,19 @@ def test_the_oldest_block_is_the_one_that_was_used_longest_ago(
     index.apply(1, batch(removed(b"b")))
     now_s[0] = 7.0
     assert index.oldest_s() == 2.0
+
+
+@pytest.mark.parametrize("kind", ["sliding_window", "mamba"])
+def test_layers_that_keep_no_prefix_are_not_followed(kind: str) -> None:
+    """Of a hybrid model each group of layers tells its own blocks, under the same hashes."""
+    index = BlockIndex(SIZE)
+    whole = stored([b"a", b"b"], TOKENS[:8]) | {
+        "group_idx": 0, "kv_cache_spec_kind": "full_attention",
+    }  # fmt: skip
+    beside = stored([b"b"], TOKENS[:8]) | {"group_idx": 1, "kv_cache_spec_kind": kind}
+    assert index.take(frames(0, whole, beside)) is not None
+    assert index.take(frames(1, removed(b"b") | {"group_idx": 1})) is None
+    assert split_hashes(index.snapshot().stored) == OURS[:2]
+    gone = index.take(frames(2, removed(b"b") | {"group_idx": 0}))
+    assert gone is not None and split_hashes(gone.removed) == OURS[1:2]
+    assert index.known and not index.lost
