@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from inference.compact.load.grouped import BYTE_BITS, NIBBLE_BITS, Grouped, paired
+from inference.compact.grouped import BYTE_BITS, NIBBLE_BITS, Grouped, paired
 from inference.compact.load.rounding import quantized
 
 HALF_BYTES = 2

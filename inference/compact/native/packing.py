@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from inference.compact.load.grouped import NIBBLE_BITS, Grouped
+from inference.compact.grouped import NIBBLE_BITS, Grouped
 from inference.compact.native.library import Linear
 from inference.errors import ModelError
 
@@ -27,6 +27,9 @@ class Packer:
     def __init__(self) -> None:
         self._kept: list[Tensor] = []
         self._memory = torch.empty(0, dtype=torch.bfloat16)
+        # Of all matrices, and of the codes of those that are quantized.
+        self.weight_bytes = 0
+        self.bits: set[int] = set()
 
     def keep(self, tensor: Tensor) -> int:
         """Address of a tensor that lives as long as the packer."""
@@ -56,6 +59,7 @@ class Packer:
     def _grouped(self, weight: Grouped, bias: int | None, panels: int) -> Linear:
         outputs, k = weight.shape
         bits, groups = weight.bits, k // weight.group
+        self.bits.add(bits)
         centres = weight.least + weight.scales * 2 ** (bits - 1)
         factors = [weight.scales, centres] if bool(centres.any()) else [weight.scales]
         # As large as halves may be, which are less exact where they are small.
@@ -92,6 +96,7 @@ class Packer:
         if count > len(self._memory):
             size = max(CHUNK_BYTES, count * self._memory.itemsize)
             self._memory = torch.frombuffer(map_huge(size), dtype=torch.bfloat16)
+        self.weight_bytes += count * self._memory.itemsize
         taken, self._memory = self._memory[:count], self._memory[count:]
         return taken
 

@@ -19,9 +19,9 @@ from torch import Tensor
 
 from benchmarks.gguf_file import halves, read_config, write_gguf
 from inference.compact.config.shape import read_shape
+from inference.compact.grouped import Grouped, dense
 from inference.compact.load.checkpoint import Checkpoint, open_source
 from inference.compact.load.gguf_blocks import BLOCKS
-from inference.compact.load.grouped import Grouped, dense
 from inference.compact.load.placement import choose_placement
 from inference.compact.load.weights import load_weights
 from inference.compact.options import CompactOptions

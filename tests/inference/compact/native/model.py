@@ -40,11 +40,17 @@ def native_of(
     *,
     kv_blocks: int = 64,
     threads: int = 2,
+    quantize: str = "off",
 ) -> NativeDecoder:
     """A loaded native decoder, by default for the CPU's best instruction set."""
     shape = read_shape(folder)
     options = CompactOptions(
-        device="cpu", kernels="native", kv_blocks=kv_blocks, threads=threads, block_size=BLOCK
+        device="cpu",
+        kernels="native",
+        kv_blocks=kv_blocks,
+        threads=threads,
+        block_size=BLOCK,
+        quantize=quantize,
     )
     placement = choose_placement(shape, options)
     weights = change(load_weights(folder, shape, placement))
