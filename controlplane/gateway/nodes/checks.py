@@ -240,14 +240,17 @@ def scores_problem(
     return _logprobs_problem(scores, tokens=len(scores), vocab_size=vocab_size)
 
 
-def text_output_problem(output: frames.Output, *, choices: int) -> str | None:
+def text_output_problem(output: frames.Output, *, choices: int, vocab_size: int = 0) -> str | None:
     """The same of an engine that takes only text: its counts are its own, and only bounded."""
     if not 0 <= output.choice < choices:
         return f"output.choice: {output.choice} of {choices}"
     if output.finish is not None and output.finish not in TEXT_FINISHES:
         return "output.finish: unknown reason"
-    if output.tokens or output.logprobs is not None:
-        return "output.tokens: this model was offered without a tokenizer"
+    if output.tokens:
+        return "output.tokens: of an engine that takes text"
+    scores = output.logprobs or []
+    if problem := _logprobs_problem(scores, tokens=len(scores), vocab_size=vocab_size):
+        return problem
     calls = output.tool_calls or ()
     if len(calls) > TOOL_CALLS_MAX or any(not 0 <= c.index < TOOL_CALLS_MAX for c in calls):
         return f"output.tool_calls: more than {TOOL_CALLS_MAX}"

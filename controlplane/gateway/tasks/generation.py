@@ -19,6 +19,7 @@ from controlplane.gateway.refusal import Refusal, bad_field, no_node
 from controlplane.gateway.results import Asked, Cluster, Placement, Prepared, Prompt
 from controlplane.gateway.s1_admission.hold import prompt_bound
 from controlplane.gateway.s3_tokenize.assemble import assemble
+from controlplane.gateway.s3_tokenize.blocks import hash_text
 from controlplane.gateway.s3_tokenize.template import ignored_variables
 from controlplane.gateway.s3_tokenize.tokenize import encode_ask, tokenize
 from controlplane.gateway.s3_tokenize.window import ContextWindow, check_total
@@ -41,8 +42,8 @@ SCORES_MAX = 262_144
 
 
 class Encoded(msgspec.Struct, frozen=True):
-    """Prompts as the nodes of a model take them: token ids, or the request itself; `lengths` where
-    there are several.
+    """Prompts as the nodes of a model take them: token ids, or the request itself, with the ids as
+    far as they are known here; `lengths` where there are several.
     """
 
     tokens: list[int]
@@ -69,7 +70,7 @@ class Generation:
         if served is None:
             raise no_node(model.name)
         encoded = await self._encode(served, model)
-        if encoded.request_json:
+        if encoded.request_json and not encoded.tokens:
             return prompt_bound(self._asked.ask, model)
         return len(encoded.tokens)
 
@@ -102,7 +103,10 @@ class Generation:
                 prompt, tokens=tokens, lengths=lengths, chains=nothing, pictures=encoded.pictures
             )
         if encoded.request_json:
-            return msgspec.structs.replace(prompt, text=encoded.request_json)
+            chains = prompt.chains
+            if not (tokens or lengths):
+                chains = hash_text(encoded.request_json, block_sizes=chains, salt=prompt.salt)
+            return msgspec.structs.replace(prompt, text=encoded.request_json, chains=chains)
         if served.text is not None and (ignored := ignored_variables(self._asked.ask, served.text)):
             return msgspec.structs.replace(prompt, ignored=ignored)
         return prompt
@@ -114,7 +118,8 @@ class Generation:
 
     async def _encode(self, served: ServedModel, model: ModelRecord) -> Encoded:
         """Made once for each tokenizer, or model that sees: by stage 3, or when a hold asks."""
-        kind = served.digest, model.name if self._asked.ask.pictures else ""
+        own = served.takes_text or self._asked.ask.pictures
+        kind = served.digest, model.name if own else ""
         encoded = self._encoded.get(kind)
         if encoded is None:
             encoded = self._encoded[kind] = await self._encode_anew(served, model)
@@ -126,16 +131,26 @@ class Generation:
         if self._asked.ask.pictures:
             ask = await shown_pictures(self._call, ask, self._asked, model, self._state)
             pictures = tuple(ShownPicture(jpeg=p.jpeg, tokens=p.tokens) for p in ask.pictures)
-        if served.text is None:
-            # The server behind the node has the tokenizer, and refuses what is too long.
-            return Encoded([], request_json(ask), [0] * len(ask.prompts), pictures)
         window_tokens = min(model.context_window, served.context_window)
         salt = self._asked.project.salt
+        if served.takes_text:
+            body, tokens = request_json(ask), list[int]()
+            if served.text is not None and not (pictures or ask.prompts):
+                try:
+                    tokens = await encode_ask(
+                        self._call, ask, served.text, window_tokens=window_tokens, salt=salt
+                    )
+                except Refusal as refusal:
+                    if refusal.code == "context_length_exceeded":
+                        raise
+                    # What our copy of the template does not take, the server's own may.
+            return Encoded(tokens, body, [0] * len(ask.prompts), pictures)
+        if served.text is None:
+            raise no_node(model.name)
         encode = partial(encode_ask, text=served.text, window_tokens=window_tokens, salt=salt)
         if not ask.prompts:
             return Encoded(await encode(self._call, ask))
-        tokens: list[int] = []
-        lengths: list[int] = []
+        tokens, lengths = [], list[int]()
         for each in ask.singly():
             ids = await encode(self._call, each)
             tokens += ids
@@ -156,6 +171,8 @@ class TextAnswer:
         self, call: Call, asked: Asked, prepared: Prepared, state: AppState, writer: WriterMaker
     ) -> None:
         served = prepared.cluster.served
+        # What the server behind a node answers is text already.
+        text = None if served.takes_text else served.text
         self._call = call
         self._ask = asked.ask
         self._step = prepared.step
@@ -163,11 +180,11 @@ class TextAnswer:
         self._state = state
         self._pieces: dict[int, Piece] = {}
         self._continuation = Continuation() if _continues(asked, prepared.prompt) else None
-        self._sampling, opened = _thinking(asked.ask, served.text, prepared.prompt)
+        self._sampling, opened = _thinking(asked.ask, text, prepared.prompt)
         self._finisher = Finisher(
             call,
             asked.ask,
-            served.text,
+            text,
             mode=asked.project.safety,
             safety=state.safety,
             opened=opened,
@@ -178,7 +195,7 @@ class TextAnswer:
         self._stream: JobStream | None = None
         self._repeated: RepeatedPrompts | None = None
         if asked.ask.repeats_prompt:
-            self._repeated = RepeatedPrompts(asked.ask, prepared.prompt, served.text)
+            self._repeated = RepeatedPrompts(asked.ask, prepared.prompt, text)
         self._writer: Writer = writer(
             call.request,
             asked.ask,
@@ -214,7 +231,7 @@ class TextAnswer:
         work = JobWork(
             model=self._step.model.name,
             sampling=sampling,
-            tokens=prompt.tokens,
+            tokens=[] if prompt.text else prompt.tokens,
             chains=prompt.chains,
             output_tokens=prompt.output_tokens,
             salt=prompt.salt,
