@@ -49,7 +49,7 @@ static void shape_tiles(int rows) {
 INLINE void sum_tiles(const struct product *p, int row, int panel, float *done, const int second) {
     const struct linear *linear = p->linear;
     const operand *in = p->in + row * p->in_stride, *below = in + TILE_LINES * p->in_stride;
-    const bf16 *weights = linear->weights + (int64_t)panel * linear->k * PANEL;
+    const bf16 *weights = (const bf16 *)linear->weights + (int64_t)panel * linear->k * PANEL;
     const int64_t in_bytes = p->in_stride * (int64_t)sizeof *in;
     const int pair_bytes = 2 * PANEL * sizeof *weights, done_bytes = PANEL * sizeof *done;
     _tile_zero(FIRST_LEFT);
@@ -83,7 +83,7 @@ INLINE void add_rest(const struct product *p, int row, int panel, float *done) {
         if (linear->bias) sum[0][j] += load(linear->bias + panel * PANEL + LANES * j);
     }
     struct pairs pairs = {
-        .weights = linear->weights + ((int64_t)panel * linear->k + whole) * PANEL,
+        .weights = (const bf16 *)linear->weights + ((int64_t)panel * linear->k + whole) * PANEL,
         .step = 2 * PANEL, .in = p->in + row * p->in_stride + whole, .in_step = 2,
         .count = (linear->k - whole) / 2,
     };

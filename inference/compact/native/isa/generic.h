@@ -37,3 +37,4 @@ INLINE ints floor_of(vec x) {
 #else
 #include "widened.h"
 #endif
+#include "short_dot.h"

@@ -28,6 +28,8 @@ INLINE bits rounded(vec values) {
     return (bits)vmovl_u16(vreinterpret_u16_bf16(vcvt_bf16_f32((float32x4_t)values)));
 }
 
+INLINE vec get(const operand *at) { return widen(at); }
+
 INLINE void put(operand *at, vec values) {
     vst1_u16(at, vreinterpret_u16_bf16(vcvt_bf16_f32((float32x4_t)values)));
 }

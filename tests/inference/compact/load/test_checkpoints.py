@@ -42,7 +42,6 @@ def _edit(path: Path, **changes: Any) -> None:
         ("architectures", None),
         ("hidden_act", "gelu"),
         ("attention_bias", "yes"),
-        ("quantization_config", {"quant_method": "gptq"}),
         ("vocab_size", "many"),
         ("vocab_size", True),
         ("head_dim", 15),

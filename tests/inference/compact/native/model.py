@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from inference.compact.batch.tensors import Uploader
 from inference.compact.config.shape import read_shape
 from inference.compact.layers.decoder import Decoder
 from inference.compact.load.placement import choose_placement
-from inference.compact.load.weights import load_weights
+from inference.compact.load.weights import Weights, load_weights
 from inference.compact.native.build import (
     INSTRUCTION_SETS,
     TILES,
@@ -54,21 +55,33 @@ def save_rounded(folder: Path, kind: str = "llama", **overrides: Any) -> Any:
 
 
 def native_of(
-    folder: Path, isa: InstructionSet | None = None, *, kv_blocks: int = 64, threads: int = 2
+    folder: Path,
+    isa: InstructionSet | None = None,
+    change: Callable[[Weights], Weights] = lambda weights: weights,
+    *,
+    kv_blocks: int = 64,
+    threads: int = 2,
 ) -> NativeDecoder:
     """A loaded native decoder, by default for the CPU's best instruction set."""
     library = native_library(isa) if isa else chosen()[1]
-    return decoder_of(folder, library, kv_blocks=kv_blocks, threads=threads)
+    return decoder_of(folder, library, change, kv_blocks=kv_blocks, threads=threads)
 
 
-def decoder_of(folder: Path, library: Any, *, kv_blocks: int, threads: int) -> NativeDecoder:
+def decoder_of(
+    folder: Path,
+    library: Any,
+    change: Callable[[Weights], Weights],
+    *,
+    kv_blocks: int,
+    threads: int,
+) -> NativeDecoder:
     """The same of a library, or of what stands before one."""
     shape = read_shape(folder)
     options = CompactOptions(
         device="cpu", kernels="native", kv_blocks=kv_blocks, threads=threads, block_size=BLOCK
     )
     placement = choose_placement(shape, options)
-    weights = load_weights(folder, shape, placement)
+    weights = change(load_weights(folder, shape, placement))
     return NativeDecoder(library, shape, weights, placement)
 
 

@@ -210,7 +210,7 @@ def test_a_compiler_that_hangs(
         make()
 
 
-BF16 = ["AVX512-BF16", "AVX-512", "AVX2", "generic"]
+BF16 = ["AVX512-BF16", "AVX512-VNNI", "AVX-512", "AVX2", "generic"]
 
 
 @pytest.mark.parametrize(
@@ -219,10 +219,12 @@ BF16 = ["AVX512-BF16", "AVX-512", "AVX2", "generic"]
         ("sse2", ["generic"]),
         ("avx2", ["generic"]),
         ("avx2 fma bmi2", ["AVX2", "generic"]),
+        ("avx2 fma bmi2 avx_vnni", ["AVX-VNNI", "AVX2", "generic"]),
         (AVX512, ["AVX-512", "AVX2", "generic"]),
-        (f"{AVX512} avx512_bf16", BF16),
-        (f"{AVX512} avx512_bf16 amx_tile", BF16),
-        (f"{AVX512} avx512_bf16 amx_tile amx_bf16", ["AMX-BF16", *BF16]),
+        (f"{AVX512} avx512_vnni", BF16[1:]),
+        (f"{AVX512} avx512_vnni avx512_bf16", BF16),
+        (f"{AVX512} avx512_vnni avx512_bf16 amx_tile", BF16),
+        (f"{AVX512} avx512_vnni avx512_bf16 amx_tile amx_bf16", ["AMX-BF16", *BF16]),
         ("fp asimd asimddp", ["generic"]),
         ("fp asimd asimddp bf16", ["NEON-BF16", "generic"]),
     ],
@@ -245,15 +247,16 @@ def test_each_instruction_set_has_a_build_with_flags_of_its_own(
         make(isa)
     assert len(list(folder.glob("*.so"))) == len(build.INSTRUCTION_SETS)
     built = [line for line in calls.read_text().splitlines() if "step.c" in line]
-    assert ["-mamx-tile -mamx-bf16" in line for line in built] == [True] + 5 * [False]
-    assert ["-mavx512bf16" in line for line in built] == 2 * [True] + 4 * [False]
-    assert ["-mavx512f" in line for line in built] == 3 * [True] + 3 * [False]
-    assert ["-mfma" in line for line in built] == 4 * [True] + 2 * [False]
-    assert ["-march" in line for line in built] == 4 * [False] + [True, False]
+    assert ["-mamx-tile -mamx-bf16" in line for line in built] == [True] + 7 * [False]
+    assert ["-mavx512bf16" in line for line in built] == 2 * [True] + 6 * [False]
+    assert ["-mavx512f" in line for line in built] == 4 * [True] + 4 * [False]
+    assert ["-mavxvnni" in line for line in built] == 4 * [False] + [True] + 3 * [False]
+    assert ["-mfma" in line for line in built] == 6 * [True] + 2 * [False]
+    assert ["-march" in line for line in built] == 6 * [False] + [True, False]
 
 
 def test_tiles_that_linux_does_not_grant_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    flags = {*AVX512.split(), "avx512_bf16", "amx_tile", "amx_bf16"}
+    flags = {*AVX512.split(), "avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16"}
     monkeypatch.setattr(build, "cpu_flags", lambda: frozenset(flags))
     monkeypatch.setattr(build, "tiles_granted", lambda: False)
     assert [each.name for each in build.instruction_sets()] == BF16
