@@ -23,8 +23,8 @@ from tests.inference.compact.shapes import SHAPES
 from tests.inference.compact.tiny import prompt_of
 
 pytestmark = pytest.mark.processes  # Compilers and emulators.
-# Largest difference as a share of the largest logit: sums are not rounded alike everywhere.
-TOLERANCE = 0.03
+# Norm of all differences as a share of that of the logits: sums are not rounded alike everywhere.
+TOLERANCES = {"dense": 0.03, "coarse": 0.1}
 THREADS = 3
 SPIN_NS = 1000
 # The best that there is, the plainest, and that with tiles, if emulated.
@@ -82,7 +82,7 @@ def _record(
 
 def _agrees(recorded: Recorded, *command: str) -> bool:
     return all(
-        (replay(path, *command) - expected).abs().max() < TOLERANCE * expected.abs().max()
+        (replay(path, *command) - expected).norm() < TOLERANCES[path.name] * expected.norm()
         for path, expected in recorded
     )
 
