@@ -101,6 +101,8 @@ ENGINE_OPTIONS = (
         "what a step with prompts should take while others wait (default: by one without)"),
     EngineOption("--kernels", "kernels", str, "NAME", ("compact",),
         "auto, native (our C code) or torch"),
+    EngineOption("--quantize", "quantize", str, "NAME", ("compact",),
+        "round weights as they are read: int8, int4 or off; by native code only"),
     EngineOption("--speculate", "speculate", str, "WHEN", ("compact",),
         "draft tokens by prompt lookup: auto (while it pays), on or off"),
     EngineOption("--drafts", "drafts_max", int, "N", ("compact",),

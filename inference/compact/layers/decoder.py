@@ -11,8 +11,8 @@ from inference.compact.attention.kernels import choose_kernels
 from inference.compact.batch.tensors import Batch
 from inference.compact.config.architectures import ExpertShape
 from inference.compact.config.shape import ModelShape
+from inference.compact.grouped import dense
 from inference.compact.layers.ops import HeadSizes, choose_ops, rope_table
-from inference.compact.load.grouped import dense
 from inference.compact.load.placement import Placement
 from inference.compact.load.weights import LayerWeights, Weights
 

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from inference.compact.config.shape import ModelShape
+from inference.compact.grouped import Grouped, dense, fused
 from inference.compact.load.gguf import GgufFile
-from inference.compact.load.grouped import Grouped, dense, fused
 from inference.compact.load.packed import PackedSafetensors
+from inference.compact.load.rounding import rounded
 from inference.compact.load.safetensors import INDEX, SINGLE, Safetensors
 from inference.compact.options import MEBIBYTE
 from inference.errors import ModelError
@@ -43,14 +44,17 @@ class ReadingProgress:
             log.info("reading weights %d/%d MiB", read, total)
 
 
+# Weight and bias for torch, which multiplies dense weights only.
+Plain = tuple[Tensor, Tensor | None]
+
+
 class Affine(NamedTuple):
-    """Weight and bias of a projection; the bias is None where there is none."""
+    """Weight and bias of a projection or a norm; the bias is None where there is none."""
 
     weight: Tensor | Grouped
     bias: Tensor | None = None
 
-    def plain(self) -> tuple[Tensor, Tensor | None]:
-        """Weight and bias for torch, which multiplies dense weights only."""
+    def plain(self) -> Plain:
         return dense(self.weight), self.bias
 
 
@@ -84,11 +88,15 @@ def open_source(folder: Path, shape: ModelShape) -> Source:
 class Checkpoint:
     """Reads one tensor at a time, so that no second copy of the model exists."""
 
-    def __init__(self, source: Source, dtype: torch.dtype, device: str, *, dense: bool) -> None:
+    def __init__(
+        self, source: Source, dtype: torch.dtype, device: str, *, dense: bool, bits: int = 0
+    ) -> None:
         self.dtype = dtype
         self.device = device
         self._source = source
         self._dense = dense
+        # To which projections are rounded, 0 for none.
+        self.bits = bits
         # Matrices that are stored quantized and were not kept so.
         self.widened = 0
         self._taken: set[str] = set()
@@ -108,9 +116,10 @@ class Checkpoint:
             raise self._error(name, "holds values that are not finite")
         return weight.each(lambda part: part.to(self.device))
 
-    def affine(self, rows: Mapping[str, int], inner: int, *, biased: bool = True) -> Affine:
+    def affine(self, rows: Mapping[str, int], *inner: int, biased: bool = True) -> Affine:
         """Modules that read the same input, or one alone, fused; each has so many rows."""
-        weight = fused([self.matrix(f"{name}.weight", rows[name], inner) for name in rows])
+        parts = (self.matrix(f"{name}.weight", rows[name], *inner) for name in rows)
+        weight = fused([rounded(part, self.bits) for part in parts])
         if isinstance(weight, Tensor):
             weight = weight.to(self.dtype)
         if not biased:

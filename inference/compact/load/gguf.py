@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from inference.compact.config.shape import ModelShape
+from inference.compact.grouped import Grouped
 from inference.compact.load.gguf_blocks import BLOCKS, Blocks
-from inference.compact.load.grouped import Grouped
 from inference.errors import ModelError
 
 MAGIC, VERSIONS = b"GGUF", (2, 3)

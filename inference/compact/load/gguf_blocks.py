@@ -6,13 +6,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from inference.compact.load.grouped import BYTE_BITS, NIBBLE_BITS, Grouped, paired
+from inference.compact.grouped import BYTE_BITS, NIBBLE_BITS, Grouped, paired
+from inference.compact.load.rounding import quantized
 
 HALF_BYTES = 2
 # Codes a byte, and for each group of them scale and least, all `[blocks, ...]`.
 Coded = tuple[Tensor, Tensor, Tensor]
-BYTE_MAX = 255
-GROUP = 32
 
 
 class Blocks(NamedTuple):
@@ -98,15 +97,12 @@ def _q5_k(blocks: Tensor) -> Coded:
 
 
 def _q6_k(blocks: Tensor) -> Coded:
-    """Its groups of 16 become codes of 8 bits for 32: an eighth of a step of theirs off at most."""
+    """Its groups of 16 become 8 bits in groups of 32: 0.4 % off, where Q6_K itself is 1.6 % off."""
     upper = _bits_of(blocks[:, 128:192].view(-1, 2, 32), 2).flatten(1) << NIBBLE_BITS
     codes = (_halves(blocks[:, :128], 2) | upper).view(-1, 16, 16).float() - 32
     scales = _half(blocks, 208) * blocks[:, 192:208].view(torch.int8)
-    values = (codes * scales[..., None]).view(len(blocks), -1, GROUP)
-    least, most = values.aminmax(dim=-1, keepdim=True)
-    step = (most - least) / BYTE_MAX
-    found = ((values - least) / step.clamp(min=torch.finfo(step.dtype).tiny)).round()
-    return found.to(torch.uint8), step, least
+    whole = quantized((codes * scales[..., None]).flatten(1), BYTE_BITS)
+    return whole.codes, whole.scales, whole.least
 
 
 # By their numbers in the file.

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from inference.compact.config.quantization import CODES, GROUPS, PARTS, SCALES, ZEROS, Quantization
-from inference.compact.load.grouped import BYTE_BITS, Grouped, nibbles, paired
+from inference.compact.grouped import BYTE_BITS, Grouped, nibbles, paired
 from inference.compact.load.safetensors import Safetensors
 from inference.errors import ModelError
 

@@ -36,6 +36,7 @@ class Placement:
     kv_blocks: int
     threads: int | None
     kernels: str = "torch"
+    quantize: str = "off"
     slow: str = ""
 
     @property
@@ -49,6 +50,9 @@ def choose_placement(shape: ModelShape, options: CompactOptions) -> Placement:
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     kernels, slow = _choose_kernels(shape, options, device)
+    if options.quantize != "off" and kernels != "native":
+        reason = slow or f"kernels are {options.kernels}, the device is {device}"
+        raise ModelError(f"quantize: {options.quantize} needs native code: {reason}")
     dtype = options.dtype
     if dtype == "auto":
         narrow = kernels == "native" or device == "cuda"
@@ -66,6 +70,7 @@ def choose_placement(shape: ModelShape, options: CompactOptions) -> Placement:
         kv_blocks=kv_blocks,
         threads=options.threads,
         kernels=kernels,
+        quantize=options.quantize,
         slow=slow,
     )
 

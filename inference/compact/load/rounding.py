@@ -3,12 +3,19 @@
 import torch
 from torch import Tensor
 
-from inference.compact.load.grouped import NIBBLE_BITS, Grouped, paired
+from inference.compact.grouped import NIBBLE_BITS, Grouped, paired
 
 # Inputs that share a scale.
 GROUP = 32
 # Parts of the scale that would cut nothing off: of few codes, rather the least errors in all.
 CUTS = (1.0, 0.95, 0.9, 0.85, 0.8)
+
+
+def rounded(weight: Tensor | Grouped, bits: int) -> Tensor | Grouped:
+    """Of so many bits, 0 for none; as it is if it is quantized or k has no whole groups."""
+    if not bits or isinstance(weight, Grouped) or weight.shape[1] % GROUP:
+        return weight
+    return quantized(weight, bits)
 
 
 def quantized(weight: Tensor, bits: int) -> Grouped:

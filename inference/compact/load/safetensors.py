@@ -9,7 +9,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from inference.compact.load.grouped import Grouped
+from inference.compact.grouped import Grouped
 from inference.errors import ModelError
 
 SINGLE = "model.safetensors"

@@ -12,9 +12,11 @@ from torch import Tensor
 
 from inference.compact.config.architectures import ExpertShape
 from inference.compact.config.shape import ModelShape
+from inference.compact.grouped import BYTE_BITS, Grouped, dense
 from inference.compact.load.checkpoint import Affine, Checkpoint, open_source
-from inference.compact.load.grouped import Grouped, dense
 from inference.compact.load.placement import Placement
+from inference.compact.load.rounding import rounded
+from inference.compact.options import QUANTIZE
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
@@ -56,15 +58,17 @@ def load_weights(folder: Path, shape: ModelShape, placement: Placement) -> Weigh
         placement.torch_dtype,
         placement.device,
         dense=placement.kernels != "native",
+        bits=QUANTIZE[placement.quantize],
     )
     loader = _Loader(checkpoint, shape)
     size = shape.vocab_size, shape.hidden_size
     stored = checkpoint.matrix(EMBEDDING, *size)
+    head = stored if shape.tied_embeddings else checkpoint.matrix(HEAD, *size)
     weights = Weights(
         embedding=dense(stored).to(placement.torch_dtype),
         layers=[loader.layer(index) for index in range(shape.layers)],
         norm=checkpoint.take("model.norm.weight", shape.hidden_size),
-        head=stored if shape.tied_embeddings else checkpoint.matrix(HEAD, *size),
+        head=rounded(head, BYTE_BITS if checkpoint.bits else 0),
     )
     checkpoint.refuse_leftovers(HEAD if shape.tied_embeddings else None)
     if checkpoint.widened:

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from inference.compact.load.grouped import NIBBLE_BITS, Grouped
+from inference.compact.grouped import NIBBLE_BITS, Grouped
 from inference.compact.native.library import Linear
 from inference.errors import ModelError
 
 PANEL = 32
 BLOCK = 32
-# The power of two below which numbers of half precision lie, and what quantized.h's unit makes up for.
+# A power of two below which halves lie, and what the unit makes up for; see vector.h.
 HALF_POWER = 15
 HALF_BIAS = 112
 # Weights are packed into pieces of memory of at least this size.
@@ -27,6 +27,9 @@ class Packer:
     def __init__(self) -> None:
         self._kept: list[Tensor] = []
         self._memory = torch.empty(0, dtype=torch.bfloat16)
+        # Of all matrices, and of the codes of those that are quantized.
+        self.weight_bytes = 0
+        self.bits: set[int] = set()
 
     def keep(self, tensor: Tensor) -> int:
         """Address of a tensor that lives as long as the packer."""
@@ -56,19 +59,15 @@ class Packer:
     def _grouped(self, weight: Grouped, bias: int | None, panels: int) -> Linear:
         outputs, k = weight.shape
         bits, groups = weight.bits, k // weight.group
+        self.bits.add(bits)
         centres = weight.least + weight.scales * 2 ** (bits - 1)
         factors = [weight.scales, centres] if bool(centres.any()) else [weight.scales]
         # As large as halves may be, which are less exact where they are small.
         greatest = max(float(each.abs().max()) for each in factors)
         power = HALF_POWER - math.frexp(greatest)[1]
         more = panels * PANEL - outputs
-        parts = [
-            pad(each * 2.0**power, (0, 0, 0, more))
-            .half()
-            .view(panels, PANEL, groups)
-            .mT.contiguous()
-            for each in factors
-        ]
+        halves = (pad(each * 2.0**power, (0, 0, 0, more)).half() for each in factors)
+        parts = [each.view(panels, PANEL, groups).mT.contiguous() for each in halves]
         quads = pad(weight.unpacked(), (0, 0, 0, more)).view(panels, PANEL, -1, 8 // bits, 4)
         codes = quads[..., 0, :]
         if bits == NIBBLE_BITS:
@@ -97,6 +96,7 @@ class Packer:
         if count > len(self._memory):
             size = max(CHUNK_BYTES, count * self._memory.itemsize)
             self._memory = torch.frombuffer(map_huge(size), dtype=torch.bfloat16)
+        self.weight_bytes += count * self._memory.itemsize
         taken, self._memory = self._memory[:count], self._memory[count:]
         return taken
 

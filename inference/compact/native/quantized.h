@@ -11,6 +11,8 @@
 
 #define INPUTS 32
 #define QUADS (INPUTS / 4)
+/* Rows whose sums are in registers at once: tiles of other products may be higher. */
+#define QUANTIZED_ROWS MIN(TILE_ROWS, 12)
 #define CODE_MAX 127.0f
 /* Inputs that are all smaller count as zero: their scale's inverse might be infinite. */
 #define SMALLEST 1e-30f
@@ -74,7 +76,7 @@ struct block {
 INLINE void add_block(float (*done)[PANEL], struct block b, const int rows, const int columns,
                       const int width, const int centred) {
     for (int pass = 0; pass < (width > CODE_BITS ? 2 : 1); pass++) {
-        dots sum[TILE_ROWS][COLUMNS_MAX];
+        dots sum[QUANTIZED_ROWS][COLUMNS_MAX];
         UNROLL for (int i = 0; i < rows; i++) UNROLL for (int j = 0; j < columns; j++)
             sum[i][j] = (dots){0};
         UNROLL for (int quad = 0; quad < QUADS; quad++) {
@@ -106,7 +108,7 @@ INLINE void quantized_tile(const struct product *p, int row, int panel, const in
     const int columns = MIN(COLUMNS(rows), PANEL_COLUMNS), k = linear->k;
     const int header = PANEL * 2 * (1 + centred), size = PANEL * INPUTS * width / 8;
     const int64_t record = header + (int64_t)size * (linear->group / INPUTS);
-    _Alignas(LINE) float done[TILE_ROWS][PANEL];
+    _Alignas(LINE) float done[QUANTIZED_ROWS][PANEL];
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < PANEL; j += LANES)
             store(&done[i][j], linear->bias ? load(linear->bias + panel * PANEL + j) : set1(0));
@@ -139,7 +141,7 @@ INLINE void quantized_tile(const struct product *p, int row, int panel, const in
 INLINE void quantized_panels(const struct product *p, int row, int rows, int panel, int end,
                              const int width, const int centred) {
 #define CASE(n) case n: \
-        if (n <= TILE_ROWS) quantized_tile(p, row, panel, MIN(n, TILE_ROWS), width, centred); \
+        if (n <= QUANTIZED_ROWS) quantized_tile(p, row, panel, MIN(n, QUANTIZED_ROWS), width, centred); \
         break;
     for (; panel < end; panel++)
         switch (rows) { CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7) CASE(8) CASE(9) CASE(10)
@@ -149,8 +151,11 @@ INLINE void quantized_panels(const struct product *p, int row, int rows, int pan
 
 static void rows_by_quantized(const struct product *p, int row, int rows, int panel, int end) {
     const int width = p->linear->bits, centred = p->linear->centred;
-    if (width == 4 && !centred) quantized_panels(p, row, rows, panel, end, 4, 0);
-    if (width == 4 && centred) quantized_panels(p, row, rows, panel, end, 4, 1);
-    if (width == 8 && !centred) quantized_panels(p, row, rows, panel, end, 8, 0);
-    if (width == 8 && centred) quantized_panels(p, row, rows, panel, end, 8, 1);
+    for (int n; rows; row += n, rows -= n) {
+        n = MIN(rows, QUANTIZED_ROWS);
+        if (width == 4 && !centred) quantized_panels(p, row, n, panel, end, 4, 0);
+        if (width == 4 && centred) quantized_panels(p, row, n, panel, end, 4, 1);
+        if (width == 8 && !centred) quantized_panels(p, row, n, panel, end, 8, 0);
+        if (width == 8 && centred) quantized_panels(p, row, n, panel, end, 8, 1);
+    }
 }

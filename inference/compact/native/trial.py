@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear, rms_norm, scaled_dot_product_attention, silu
 
-from inference.compact.load.grouped import Grouped, dense
-from inference.compact.load.rounding import quantized
+from inference.compact.grouped import Grouped, dense
 from inference.compact.native.build import NativeUnavailable
 from inference.compact.native.library import Layer, Model, Step
 from inference.compact.native.packing import BLOCK, Packer
@@ -52,13 +51,21 @@ def agrees(library: ctypes.CDLL) -> bool:
     weights = {name: (each / each.shape[-1] ** 0.5).bfloat16() for name, each in weights.items()}
     stored: list[Mapping[str, Tensor | Grouped]] = [weights]
     for bits in COARSE_BITS:
-        stored.append(weights | {name: quantized(weights[name], bits) for name in COARSE})
+        stored.append(weights | {name: _coarse(SIZES[name], bits, random) for name in COARSE})
     for each in stored:
         expected = _by_torch({name: dense(one).float() for name, one in each.items()})
         found = _by_library(library, each)
         if not ((found - expected).abs() < TOLERANCE * expected.abs().max()).all():
             return False
     return True
+
+
+def _coarse(size: tuple[int, ...], bits: int, random: torch.Generator) -> Grouped:
+    """Random codes in groups of 32, with values as large as those of the other weights."""
+    outputs, k = size
+    codes = torch.randint(256, (outputs, k * bits // 8), dtype=torch.uint8, generator=random)
+    scales = torch.randn(outputs, k // 32, generator=random) * 3 / 2**bits / k**0.5
+    return Grouped(codes, scales, scales * -(2 ** (bits - 1)), bits)
 
 
 def _by_torch(weights: Weights) -> Tensor:

@@ -40,7 +40,7 @@ class NativeDecoder:
         self.shape = shape
         self._library = library
         self._engine = None
-        self._packer = Packer()
+        self.packer = Packer()
         threads = placement.threads or torch.get_num_threads()
         self.width = Width(threads)
         block_bytes = shape.layers * shape.kv_heads * 2 * BLOCK * shape.head_dim * ITEM_BYTES
@@ -96,7 +96,7 @@ class NativeDecoder:
         return self._logits[: len(sampled)]
 
     def _pack(self, weights: Weights, blocks: int) -> Model:
-        shape, packer = self.shape, self._packer
+        shape, packer = self.shape, self.packer
         rope = packer.floats(rope_table(shape))
         layers = (Layer * shape.layers)()
         for index in range(shape.layers):
@@ -119,7 +119,7 @@ class NativeDecoder:
         )
 
     def _pack_layer(self, layer: LayerWeights, index: int, rope: int | None) -> Layer:
-        packer = self._packer
+        packer = self.packer
         query_norm, key_norm = layer.head_norms or (None, None)
         return Layer(
             input_norm=packer.floats(layer.input_norm),

@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from inference.compact.config.shape import read_shape
+from inference.compact.grouped import Grouped
 from inference.compact.load.checkpoint import Checkpoint, open_source
-from inference.compact.load.grouped import Grouped
 from inference.compact.load.placement import choose_placement
 from inference.compact.load.weights import load_weights
 from inference.compact.options import CompactOptions

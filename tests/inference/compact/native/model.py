@@ -61,25 +61,20 @@ def native_of(
     *,
     kv_blocks: int = 64,
     threads: int = 2,
+    quantize: str = "off",
 ) -> NativeDecoder:
     """A loaded native decoder, by default for the CPU's best instruction set."""
     library = native_library(isa) if isa else chosen()[1]
-    return decoder_of(folder, library, change, kv_blocks=kv_blocks, threads=threads)
+    options: dict[str, Any] = {"kv_blocks": kv_blocks, "threads": threads, "quantize": quantize}
+    return decoder_of(folder, library, change, **options)
 
 
 def decoder_of(
-    folder: Path,
-    library: Any,
-    change: Callable[[Weights], Weights],
-    *,
-    kv_blocks: int,
-    threads: int,
+    folder: Path, library: Any, change: Callable[[Weights], Weights], **changed: Any
 ) -> NativeDecoder:
     """The same of a library, or of what stands before one."""
     shape = read_shape(folder)
-    options = CompactOptions(
-        device="cpu", kernels="native", kv_blocks=kv_blocks, threads=threads, block_size=BLOCK
-    )
+    options = CompactOptions(device="cpu", kernels="native", block_size=BLOCK, **changed)
     placement = choose_placement(shape, options)
     weights = change(load_weights(folder, shape, placement))
     return NativeDecoder(library, shape, weights, placement)

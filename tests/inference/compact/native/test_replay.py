@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -52,7 +53,9 @@ def _coarse(weights: Weights) -> Weights:
     for index, layer in enumerate(weights.layers):
         names = ("qkv", "out", "gate_up")
         made = {name: quantized(getattr(layer, name).weight, 4 << index % 2) for name in names}
-        changed = {name: Affine(made[name], getattr(layer, name).bias) for name in names}
+        changed: dict[str, Any] = {
+            name: Affine(made[name], getattr(layer, name).bias) for name in names
+        }
         weights.layers[index] = replace(layer, **changed)
     return weights
 
