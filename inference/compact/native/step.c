@@ -237,6 +237,7 @@ static void run_product(struct pass *pass, const struct linear *linear, const op
         .panel_parts = panel_parts < linear->panels ? panel_parts : linear->panels,
         .quantized = &pass->engine->quantized,
         .compute = linear->bits ? rows_by_quantized : rows_by_panels,
+        .tile_rows = linear->bits ? TILE_ROWS : DENSE_ROWS,
     };
     if (linear->bits) {
         pass->linear = linear;

@@ -65,20 +65,17 @@ def native_of(
 ) -> NativeDecoder:
     """A loaded native decoder, by default for the CPU's best instruction set."""
     library = native_library(isa) if isa else chosen()[1]
-    options = {"kv_blocks": kv_blocks, "threads": threads, "quantize": quantize}
+    options: dict[str, Any] = {"kv_blocks": kv_blocks, "threads": threads, "quantize": quantize}
     return decoder_of(folder, library, change, **options)
 
 
 def decoder_of(
-    folder: Path,
-    library: Any,
-    change: Callable[[Weights], Weights] = lambda weights: weights,
-    **options: Any,
+    folder: Path, library: Any, change: Callable[[Weights], Weights], **changed: Any
 ) -> NativeDecoder:
     """The same of a library, or of what stands before one."""
     shape = read_shape(folder)
-    asked = CompactOptions(device="cpu", kernels="native", block_size=BLOCK, **options)
-    placement = choose_placement(shape, asked)
+    options = CompactOptions(device="cpu", kernels="native", block_size=BLOCK, **changed)
+    placement = choose_placement(shape, options)
     weights = change(load_weights(folder, shape, placement))
     return NativeDecoder(library, shape, weights, placement)
 
@@ -86,8 +83,8 @@ def decoder_of(
 def eager_logits(folder: Path, tokens: list[int]) -> Tensor:
     """What torch makes of every token in bfloat16."""
     shape = read_shape(folder)
-    asked = CompactOptions(device="cpu", kernels="torch", dtype="bfloat16", kv_blocks=8)
-    placement = choose_placement(shape, asked)
+    options = CompactOptions(device="cpu", kernels="torch", dtype="bfloat16", kv_blocks=8)
+    placement = choose_placement(shape, options)
     with torch.inference_mode():
         decoder = Decoder(shape, load_weights(folder, shape, placement), placement)
         eager = EagerModel(decoder, Uploader("cpu"))
