@@ -15,11 +15,13 @@ class EngineEntry:
     a model folder.
 
     `packaged` engines have a model where none is named. `credits_option` bounds the jobs at once.
+    `defaults` names a function of the options that were given: what others should be then.
     """
 
     about: str
     engine: str
     options: str
+    defaults: str = ""
     credits_option: str = "running_max"
     model: Literal["folder", "packaged", "none"] = "folder"
 
@@ -29,6 +31,7 @@ ENGINES = {
         about="our own engine in torch and C, for CPUs and GPUs",
         engine="inference.engines.compact:CompactEngine",
         options="inference.compact.options:CompactOptions",
+        defaults="inference.compact.load.placement:defaults_for",
     ),
     "vllm": EngineEntry(
         about="vLLM in this process; it needs its own environment",
@@ -90,7 +93,9 @@ ENGINE_OPTIONS = (
     EngineOption("--dtype", "dtype", str, "NAME", LOCAL, "auto, bfloat16 or float32"),
     EngineOption("--threads", "threads", int, "N", LOCAL, "CPU threads"),
     EngineOption("--kv-mib", "kv_bytes", mebibytes, "N", ("compact", "vllm"),
-        "size of the KV cache in MiB, which is taken at the start"),
+        "size of the KV cache in MiB, taken at the start (default on a GPU: what is left)"),
+    EngineOption("--gpu-memory", "gpu_memory", float, "SHARE", ("compact",),
+        "share of a GPU's memory that may be in use, its KV cache included (default: 0.9)"),
     EngineOption("--block-size", "block_size", int, "N", ("compact", "vllm", "echo"),
         "tokens per KV block"),
     EngineOption("--step-tokens", "step_tokens", int, "N", ("compact", "embed"),
