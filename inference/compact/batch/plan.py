@@ -2,9 +2,18 @@
 prompt chunk to its own past and, causally, to itself.
 """
 
+from itertools import accumulate
+
 import torch
 
-from inference.compact.batch.tensors import KEYS_STEP, DecodeGroup, PrefillSpan, Uploader, round_up
+from inference.compact.batch.tensors import (
+    KEYS_STEP,
+    DecodeGroup,
+    PrefillSpan,
+    SpanBatch,
+    Uploader,
+    round_up,
+)
 from inference.compact.schedule.scheduler import Chunk
 
 # Sequences that attend in one call. On a CPU their gathered keys should stay in the cache between
@@ -76,6 +85,27 @@ def plan_prefills(
         )
         first_row += chunk.count
     return spans
+
+
+def plan_spans(
+    chunks: list[Chunk], first_row: int, block_size: int, upload: Uploader, window: int | None
+) -> SpanBatch:
+    """The same chunks for one call."""
+    firsts = [first_block(each.start, window, block_size) for each in chunks]
+    lengths = [
+        each.start + each.count - first * block_size
+        for each, first in zip(chunks, firsts, strict=True)
+    ]
+    count = -(-max(lengths) // block_size)
+    tables = [
+        _table(each, first, count, block_size) for each, first in zip(chunks, firsts, strict=True)
+    ]
+    return SpanBatch(
+        window=window,
+        starts=upload.integers(list(accumulate((c.count for c in chunks), initial=first_row))),
+        lengths=upload.integers(lengths),
+        table=upload.integers(tables),
+    )
 
 
 def first_block(position: int, window: int | None, block_size: int) -> int:

@@ -71,11 +71,28 @@ class PrefillSpan:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SpanBatch:
+    """All prefill spans of a step, for a kernel that takes them at once.
+
+    Span `i` has the rows from `starts[i]` to `starts[i + 1]`, and `lengths[i]` keys from the first
+    block in `table[i]` up to its last row; a row sees the last `window` of them up to its own.
+    """
+
+    window: int | None
+    starts: Tensor
+    lengths: Tensor
+    table: Tensor
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class AttentionPlan:
-    """Which rows attend to which keys, in all layers of one window."""
+    """Which rows attend to which keys, in all layers of one window. With `spans`, there are no
+    `prefills`.
+    """
 
     decodes: list[DecodeGroup]
     prefills: list[PrefillSpan]
+    spans: SpanBatch | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

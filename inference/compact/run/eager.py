@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from inference.compact.batch.plan import plan_decodes, plan_prefills
+from inference.compact.batch.plan import plan_decodes, plan_prefills, plan_spans
 from inference.compact.batch.tensors import AttentionPlan, Batch, Uploader, round_up_rows
 from inference.compact.layers.decoder import Decoder
 from inference.compact.schedule.scheduler import Chunk
@@ -62,7 +62,11 @@ class EagerModel:
         decode_masks = cache.blocks.dtype if kernels.decode_masks else None
         prefill_masks = cache.blocks.dtype if kernels.prefill_masks else None
         size, first = cache.block_size, len(decodes)
+        groups = plan_decodes(decodes, size, self.upload, decode_masks, window)
+        if kernels.together is not None and len(prefills) > 1:
+            spans = plan_spans(prefills, first, size, self.upload, window)
+            return AttentionPlan(decodes=groups, prefills=[], spans=spans)
         return AttentionPlan(
-            decodes=plan_decodes(decodes, size, self.upload, decode_masks, window),
+            decodes=groups,
             prefills=plan_prefills(prefills, first, size, self.upload, prefill_masks, window),
         )
