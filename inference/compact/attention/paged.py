@@ -284,11 +284,12 @@ def _add_up(
     dims = tl.arange(0, DIM_TILE)
     best = tl.load(bests + splits * outputs + result)
     full = best > float("-inf")
+    if tl.max(full.to(tl.int32), 0) == 0:
+        # A row without any key is none of this step's.
+        return
     total = tl.load(totals + splits * outputs + result, mask=full, other=0.0)
     share = tl.exp2(best - tl.max(best, 0))
     place = (splits.to(tl.int64) * outputs + result)[:, None] * DIM + dims[None, :]
     part = tl.load(parts + place, mask=full[:, None] & (dims < DIM)[None, :], other=0.0)
     found = tl.sum(part * share[:, None], 0) / tl.sum(total * share, 0)
-    # A row without any key is none of this step's.
-    known = tl.where(tl.max(full.to(tl.int32), 0) > 0, DIM, 0)
-    tl.store(out + result * DIM + dims, found.to(out.dtype.element_ty), mask=dims < known)
+    tl.store(out + result * DIM + dims, found.to(out.dtype.element_ty), mask=dims < DIM)

@@ -3,6 +3,7 @@ prompt chunk to its own past and, causally, to itself.
 """
 
 from itertools import accumulate
+from typing import NamedTuple
 
 import torch
 
@@ -20,6 +21,34 @@ from inference.compact.schedule.scheduler import Chunk
 # gathering and use (8 was best of 4, 8, 16, 50 at 1,088 tokens); a GPU wants one large call.
 GROUP_ROWS_CPU = 8
 GROUP_ROWS_CUDA = 256
+
+
+class Rows(NamedTuple):
+    """What a step computes, row by row; `sampled` are the rows whose logits are needed."""
+
+    tokens: list[int]
+    positions: list[int]
+    slots: list[int]
+    sampled: list[int]
+
+
+def rows_of(laid_out: list[Chunk], chunks: list[Chunk], block_size: int) -> Rows:
+    """The rows of chunks as they are laid out; the sampled ones in the order of `chunks`."""
+    rows = Rows([], [], [], [])
+    end_row: dict[int, int] = {}
+    for chunk in laid_out:
+        span = range(chunk.start, chunk.start + chunk.count)
+        blocks = chunk.sequence.blocks
+        rows.tokens.extend(chunk.tokens)
+        rows.positions.extend(span)
+        rows.slots.extend(
+            blocks[place // block_size] * block_size + place % block_size for place in span
+        )
+        end_row[id(chunk)] = len(rows.tokens)
+    for chunk in chunks:
+        end = end_row[id(chunk)]
+        rows.sampled.extend(range(end - chunk.logit_rows, end))
+    return rows
 
 
 def plan_decodes(

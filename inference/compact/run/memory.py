@@ -12,15 +12,11 @@ import torch
 from inference.compact.config.shape import ModelShape
 from inference.compact.load.placement import KvRoom, Placement
 from inference.compact.options import MEBIBYTE
-from inference.compact.schedule.request import Request, Sequence
+from inference.compact.run.made_up import made_up_chunk
 from inference.compact.schedule.scheduler import Chunk
-from inference.contract.frames import Job, Sampling
 from inference.errors import ModelError
 
 log = logging.getLogger("inference.compact")
-
-# A draw that takes all the memory that one can: log probabilities, and more than the best token.
-SAMPLING = Sampling(max_tokens=1, temperature=1.0, top_p=0.9, logprobs=0)
 
 
 class DeviceMemory(Protocol):
@@ -87,15 +83,8 @@ def largest_step(shape: ModelShape, room: KvRoom, block_size: int) -> list[Chunk
     counts = [1] * (room.running_max - 1)
     while (left := room.step_tokens - sum(counts)) > 0:
         counts.append(min(left, shape.context_window))
-    return [_chunk(count, shape, block_size) for count in counts]
-
-
-def _chunk(count: int, shape: ModelShape, block_size: int) -> Chunk:
-    length = 1 if count == 1 else shape.context_window
-    job = Job(
-        request=b"", model="", tokens=[0] * length, salt=b"", hashes=b"", sampling=SAMPLING,
-        stop_tokens=[], deadline_ms=0,
-    )  # fmt: skip
-    sequence = Sequence(Request(job, block_size=block_size, received_us=0, seed=0), 0)
-    sequence.blocks = [0] * -(-length // block_size)
-    return Chunk(sequence, length - count, count, 1)
+    lengths = [1 if count == 1 else shape.context_window for count in counts]
+    return [
+        made_up_chunk([0] * length, count, [0] * -(-length // block_size), block_size)
+        for count, length in zip(counts, lengths, strict=True)
+    ]

@@ -114,13 +114,17 @@ def test_a_row_is_the_same_in_any_batch(tmp_path: Path, paged: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered in divide")
-@pytest.mark.parametrize("name", ["llama", "qwen2-window"])
-def test_a_model_over_the_kernels_says_the_same(tmp_path: Path, paged: Any, name: str) -> None:
-    """Prompts of any length in one launch, behind prefixes, beside decoding rows."""
+@pytest.mark.parametrize(("name", "recorded"), [("llama", False), ("qwen2-window", True)])
+def test_a_model_over_the_kernels_says_the_same(
+    tmp_path: Path, paged: Any, name: str, recorded: bool
+) -> None:
+    """Prompts of any length in one launch, behind prefixes, beside decoding rows; also from the
+    inputs that recordings have.
+    """
     kind, overrides = SHAPES[name]
     oracle = save_model(tmp_path, kind, **overrides)
-    size: dict[str, Any] = {"kv_blocks": 40, "block_size": 16, "step_tokens": 60}
-    harness = Harness(tmp_path, device=DEVICE, kernels="torch", running_max=4, **size)
+    size: dict[str, Any] = {"kv_blocks": 40, "block_size": 16, "step_tokens": 16}
+    harness = Harness(tmp_path, device=DEVICE, kernels="torch", running_max=3, **size)
     model = harness.runner.model
     plain = model.eager if isinstance(model, RecordedModel) else model
     assert isinstance(plain, EagerModel)
@@ -132,8 +136,11 @@ def test_a_model_over_the_kernels_says_the_same(tmp_path: Path, paged: Any, name
         together=paged.attend_together,
     )
     harness.runner.model = plain
+    if recorded:
+        with torch.inference_mode():
+            harness.runner.model = RecordedModel(plain, lambda step: step, rows_max=3, mixed=(16,))
     shared = prompt_of(18)
-    prompts = [shared + prompt_of(2 + 9 * number, seed=number) for number in range(4)]
-    outputs = harness.run(*(job_of(prompt, n, max_tokens=4) for n, prompt in enumerate(prompts)))
+    prompts = [shared + prompt_of(2 + 3 * number, seed=number) for number in range(3)]
+    outputs = harness.run(*(job_of(prompt, n, max_tokens=3) for n, prompt in enumerate(prompts)))
     for number, prompt in enumerate(prompts):
-        assert tokens_of(outputs[number, 0]) == continuation(oracle, prompt, 4)
+        assert tokens_of(outputs[number, 0]) == continuation(oracle, prompt, 3)
