@@ -5,8 +5,10 @@ compiled code per shape, and 1,100 of them cost 300 MB after a few minutes.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 # (up to this many rows, in steps of); more rows come in the last step.
@@ -112,7 +114,7 @@ class Batch:
 
 
 class Uploader:
-    """Integers from Python to the device; page-locked and asynchronous where that helps."""
+    """Numbers from Python to the device; page-locked and asynchronous where that helps."""
 
     def __init__(self, device: str) -> None:
         self.device = device
@@ -125,3 +127,8 @@ class Uploader:
     def floats(self, values: list[float] | list[list[float]], dtype: torch.dtype) -> Tensor:
         host = torch.tensor(values, dtype=dtype, pin_memory=self.pinned)
         return host.to(self.device, non_blocking=True) if self.pinned else host
+
+    def array(self, values: NDArray[Any]) -> Tensor:
+        """On a CPU the array's own memory."""
+        host = torch.from_numpy(values)
+        return host.pin_memory().to(self.device, non_blocking=True) if self.pinned else host
