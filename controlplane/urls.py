@@ -23,6 +23,7 @@ from controlplane.contents import api as contents
 from controlplane.core.api.description import Description
 from controlplane.core.converters import converters_register
 from controlplane.fleet import api as fleet
+from controlplane.fleet import api_models as models
 from controlplane.insights import api as insights
 from controlplane.routing import api as routing
 from controlplane.slos import api as slos
@@ -166,6 +167,7 @@ _OTHERS = [
     path("blueprint/diff", blueprint.Diff.as_view()),
     path("blueprint/apply", blueprint.Apply.as_view()),
     path("organizations", organizations.Organizations.as_view()),
+    path(f"{_MINE}/models", models.Models.as_view()),
     path(f"{_MINE}/keys", keys.KeysView.as_view()),
     path(_KEY, keys.OneKey.as_view()),
     path(f"{_KEY}/rotate", keys.KeyRotation.as_view()),

@@ -11,12 +11,12 @@ from frontend.insights import views as insights
 from frontend.keys import admin_views, limit_views
 from frontend.keys import views as keys
 from frontend.latency import views as latency
+from frontend.models import views as models
 from frontend.money import (
     budget_views,
     export_views,
     ledger_views,
     margin_views,
-    price_views,
     spend_views,
 )
 from frontend.overview import views as overview
@@ -66,6 +66,10 @@ urlpatterns = [
     path("insights/comparison", stage_map_views.comparison, name="comparison"),
     path("insights/capacity", capacity_views.capacity, name="capacity"),
     path("insights/capacity.csv", capacity_views.capacity_csv, name="capacity_csv"),
+    path("catalog", models.model_index, name="models"),
+    path("catalog/add", models.model_add, name="model_add"),
+    path("catalog/act/<path:name>", models.model_act, name="model_act"),
+    path("catalog/of/<path:name>", models.model_detail, name="model"),
     path("keys", keys.key_index, name="keys"),
     path("keys/create", keys.key_create, name="key_create"),
     path("keys/<key:apikey_id>", keys.key_detail, name="key"),
@@ -94,8 +98,6 @@ urlpatterns = [
     path("budgets", budget_views.budget_index, name="budgets"),
     path("budgets/save", budget_views.budget_save, name="budget_save"),
     path("budgets/stop", budget_views.budget_stop, name="budget_stop"),
-    path("prices", price_views.price_index, name="prices"),
-    path("prices/publish", price_views.price_make, name="price_make"),
     path("spend", spend_views.spend_index, name="spend"),
     path("spend/<slug:panel>.csv", spend_views.spend_csv, name="spend_csv"),
     path("ledger", ledger_views.ledger, name="ledger"),

@@ -80,6 +80,13 @@ def price_in_force(*, model: Model, at: datetime) -> Price | None:
     )
 
 
+def prices_in_force(*, at: datetime) -> dict[uuid.UUID, PriceVersion]:
+    """What all pay for each model, by the model's id; models without a price are left out."""
+    rows = PriceVersion.objects.filter(project=None, effective_from__lte=at)
+    rows = rows.order_by("model_id", "-effective_from", "-version").distinct("model_id")
+    return {row.model_id: row for row in rows}
+
+
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
     """A template with the numbers of what is in force, in canary and newest."""
 

@@ -52,6 +52,7 @@ class Action(StrEnum):
     MEMBER_VIEW = "member.view", ADMINS
     MEMBER_MANAGE = "member.manage", ADMINS
     MEMBER_RECOVER = "member.recover", ADMINS
+    CATALOG_VIEW = "catalog.view", EVERYONE
     PROJECT_CREATE = "project.create", ADMINS
     PROJECT_UPDATE = "project.update", ADMINS
     KEY_VIEW = "key.view", BUILDERS

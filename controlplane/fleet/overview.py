@@ -70,6 +70,12 @@ class NodeView:
     def ready(self) -> bool:
         return self.state == "ready"
 
+    @property
+    def serves(self) -> list[str]:
+        """Models of the catalog that it offers and may serve."""
+        refused = {*self.undecided, *self.unknown_models}
+        return [name for name in self.node.facts.get("models", []) if name not in refused]
+
     def total(self, fact: str) -> int:
         """A figure summed over gateways: credits, active."""
         return sum(int(facts.get(fact, 0)) for facts in self.links.values())
@@ -108,9 +114,8 @@ def fleet_view(*, actor: Actor, now: datetime) -> list[PoolView]:
     """All pools by name; a constant number of queries."""
     require(actor, Action.FLEET_VIEW)
     served, pools = model_list(), pool_list()
-    separate = {pool.name for pool in pools if pool.separate_caches}
     nodes: dict[str, list[NodeView]] = defaultdict(list)
-    for view in _nodes(now, {model.name for model in served}, separate):
+    for view in nodes_of_models(now, {model.name for model in served}):
         nodes[view.node.pool].append(view)
     waiting, unmet = waiting_by_pool(now)
     views = []
@@ -191,7 +196,9 @@ def _queues(now: datetime) -> list[dict[str, Any]]:
     return list(GatewayQueue.objects.filter(seen_at__gt=fresh).values_list("waiting", flat=True))
 
 
-def _nodes(now: datetime, known_models: set[str], separate: set[str]) -> list[NodeView]:
+def nodes_of_models(now: datetime, known_models: set[str]) -> list[NodeView]:
+    """All nodes by name, as they stand now, where these models are in the catalog."""
+    separate = set(Pool.objects.filter(separate_caches=True).values_list("name", flat=True))
     rows = list(
         Node.objects.exclude(standing=NodeStatus.REMOVED).order_by("name")[:NODES_SHOWN_MAX]
     )

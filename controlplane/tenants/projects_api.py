@@ -1,10 +1,11 @@
 """Projects of an organization under /api/organizations/<id>/projects."""
 
-from typing import TypedDict, TypeVar
+from typing import TypedDict
 from uuid import UUID
 
 import msgspec
 from django.db import transaction
+from msgspec.structs import asdict
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -16,8 +17,6 @@ from controlplane.tenants import services
 from controlplane.tenants.models import Project
 from controlplane.tenants.people.selectors import organization_of, project_of, projects_of
 from controlplane.tenants.selectors import project_share
-
-Value = TypeVar("Value")
 
 
 class ProjectBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -34,6 +33,8 @@ class ProjectChange(msgspec.Struct, forbid_unknown_fields=True):
     allow_content_logging: bool | msgspec.UnsetType = msgspec.UNSET
     strict: bool | msgspec.UnsetType = msgspec.UNSET
     labels: list[str] | msgspec.UnsetType = msgspec.UNSET
+    cache_minutes: int | msgspec.UnsetType = msgspec.UNSET
+    cache_shared: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class WeightBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -52,6 +53,8 @@ class ProjectJson(TypedDict):
     allow_content_logging: bool
     strict: bool
     labels: list[str]
+    cache_minutes: int
+    cache_shared: bool
     weight: int
     keeps_days: int
 
@@ -84,18 +87,12 @@ class OneProject(ApiView):
         """Change a project; gateways apply it within two seconds."""
         actor, project = self.actor(), self._found(organization_id, project_id)
         change = self.body(ProjectChange)
-        mode, logging = project.safety_mode, project.allow_content_logging
+        settings = {n: each for n, each in asdict(change).items() if each is not msgspec.UNSET}
+        name = settings.pop("name", None)
         with transaction.atomic():
-            services.project_update(
-                actor=actor,
-                project=project,
-                safety_mode=given(change.safety_mode, mode),
-                allow_content_logging=given(change.allow_content_logging, logging),
-                strict=given(change.strict, project.strict),
-                labels=given(change.labels, project.labels),
-            )
-            if change.name is not msgspec.UNSET:
-                services.project_rename(actor=actor, project=project, name=change.name)
+            services.project_update(actor=actor, project=project, **settings)
+            if name is not None:
+                services.project_rename(actor=actor, project=project, name=name)
         return Response(project_json(project))
 
     def _found(self, organization_id: UUID, project_id: UUID) -> Project:
@@ -110,11 +107,6 @@ class Weight(ApiView):
         project = project_share(actor=actor, organization_id=organization_id, project_id=project_id)
         services.project_weigh(actor=actor, project=project, weight=self.body(WeightBody).weight)
         return Response(project_json(project))
-
-
-def given(value: Value | msgspec.UnsetType, kept: Value) -> Value:
-    """A value that was sent, else the one that is kept."""
-    return kept if isinstance(value, msgspec.UnsetType) else value
 
 
 def project_json(row: Project) -> ProjectJson:

@@ -36,6 +36,7 @@ def playground(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     kept = _kept(request, viewer) if request.method == "POST" else None
     context = {
         "models": [one.name for one in model_list(enabled_only=True) if one.task == Task.GENERATE],
+        "chosen": request.GET.get("model"),
         "projects": [(one.id, one.name) for one in viewer.projects()],
         "gateway": gateway_url(request),
         "snippets": SNIPPETS,

@@ -61,6 +61,8 @@ def project_save(request: HttpRequest, viewer: Viewer, project_id: uuid.UUID) ->
         allow_content_logging="allow_content_logging" in request.POST,
         strict="strict" in request.POST,
         labels=request.POST.get("labels", "").replace(",", " ").split(),
+        cache_minutes=_whole(request.POST.get("cache_minutes", "0")),
+        cache_shared="cache_shared" in request.POST,
     )
     name = request.POST.get("name", "")
     if name.strip() != found.name:

@@ -111,7 +111,7 @@ def find_viewer(user: User, wanted: str | None) -> Viewer:
     lacks_factor = rights is not None and rights.lacks_factor
     actions = frozenset() if rights is None or lacks_factor else MATRIX[rights.role]
     if user.is_staff:
-        actions |= PLATFORM_ACTIONS
+        actions |= PLATFORM_ACTIONS | {Action.CATALOG_VIEW}
     return Viewer(user, chosen, [each for each, _ in held], actions, lacks_factor)
 
 

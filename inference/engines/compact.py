@@ -10,7 +10,7 @@ import logging
 import threading
 from functools import partial
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import NamedTuple
 
 import msgspec
@@ -252,19 +252,17 @@ class _StepThread(threading.Thread):
 
     def _take_messages(self, step_loop: StepLoop) -> bool:
         """Act on all messages there are, waiting for one when idle; False once closed."""
-        try:
-            while True:
-                message = self.inbox.get(block=not step_loop.has_work)
-                if message is None:
-                    return False
-                if isinstance(message, bytes):
-                    step_loop.end(message, "cancelled")
-                    continue
-                step_loop.accept(message.job, message.received_us, message.grammar)
-                if message.cancelled:
-                    step_loop.end(message.job.request, "cancelled")
-        except Empty:
-            return True
+        while not (step_loop.has_work and self.inbox.empty()):
+            message = self.inbox.get()
+            if message is None:
+                return False
+            if isinstance(message, bytes):
+                step_loop.end(message, "cancelled")
+                continue
+            step_loop.accept(message.job, message.received_us, message.grammar)
+            if message.cancelled:
+                step_loop.end(message.job.request, "cancelled")
+        return True
 
     def _post(self, step: Step, kv: KvEvents | None) -> None:
         self.event_loop.call_soon_threadsafe(self._deliver, step, kv)

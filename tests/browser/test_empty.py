@@ -108,6 +108,7 @@ def test_the_keyboard_reaches_everything_in_order(site: Site, watch: Watch) -> N
         "SLOs",
         "Stages",
         "Insights",
+        "Models",
         "Keys",
         "Playground",
         "Batches",

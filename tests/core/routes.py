@@ -148,6 +148,7 @@ ROUTES: tuple[Route, ...] = (
     # Asked for until the cost is known: of a request that is not theirs strangers never learn it.
     R("GET", "playground/cost/<req:request_id>", Action.PLAYGROUND_USE, but={OTHER_OWNER: 200}),
     # Pages: keys
+    R("GET", f"{OF_ORGANIZATION}/models", Action.CATALOG_VIEW),
     R("GET", "keys", Action.KEY_VIEW),
     R("GET", "keys/create", Action.KEY_CREATE),
     R("POST", "keys/create", Action.KEY_CREATE),
@@ -217,8 +218,10 @@ ROUTES: tuple[Route, ...] = (
     ),
     R("POST", f"{BILLING}/grants/<grant:grant_id>/refuse", Action.CREDIT_GRANT),
     # Prices, for staff
-    R("GET", "prices", Action.CATALOG_MANAGE),
-    R("POST", "prices/publish", Action.CATALOG_MANAGE),
+    R("GET", "catalog", Action.CATALOG_VIEW, but=SEES),
+    R("POST", "catalog/add", Action.CATALOG_MANAGE),
+    R("GET", "catalog/of/<path:name>", Action.CATALOG_VIEW, but=SEES),
+    R("POST", "catalog/act/<path:name>", Action.CATALOG_MANAGE, body={"act": "switch"}),
     R("GET", "api/catalog/models/<path:model>/prices", Action.CATALOG_MANAGE),
     R("POST", "api/catalog/models/<path:model>/prices", Action.CATALOG_MANAGE),
     R("POST", "api/catalog/models/<path:model>/prices/end", Action.CATALOG_MANAGE),

@@ -92,6 +92,8 @@ SAMPLES: dict[str, Sample] = {
     "token_id": Sample(lambda t: t.enrolment),
     "node_id": Sample(lambda t: t.node.hex),
     "nodes/name": Sample(lambda t: "node-1"),
+    "act/name": Sample(lambda t: MODEL),
+    "of/name": Sample(lambda t: MODEL),
     "pools/name": Sample(lambda t: "default"),
     "<org:organization>/name": of_tenant(lambda t: t.prompt),
     "templates/name": of_tenant(lambda t: t.prompt),

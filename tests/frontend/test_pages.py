@@ -27,6 +27,7 @@ PASSWORD = "correct-horse-battery-staple"
 PRICE_QUERIES = 6
 PAGES = ("/", "/latency", "/cache", "/requests", "/keys", "/playground")
 SEEN = ["/", "/latency", "/cache", "/requests", "/conversations", "/slos", "/stages", "/insights"]
+SEEN += ["/catalog"]
 BUILD = ["/keys", "/playground", "/batches", "/templates", "/developers"]
 OPEN = ["/projects", "/limits"]
 RUN = ["/members", "/admin-keys"]
@@ -78,8 +79,8 @@ def test_a_user_without_organization_is_told_what_to_do(cast: Cast) -> None:
 
 def test_staff_without_organization_run_the_installation(cast: Cast) -> None:
     stella = signed_in(cast.stella)
-    assert stella.get("/").headers["Location"] == "/organizations"
-    for path in ("/organizations", "/fleet", "/routing"):
+    assert stella.get("/").headers["Location"] == "/catalog"
+    for path in ("/catalog", "/organizations", "/fleet", "/routing"):
         answer = stella.get(path)
         assert answer.status_code == 200
         assert ">Overview<" not in answer.content.decode()

@@ -317,6 +317,7 @@ class Fleet:
             facts |= {
                 "epoch": hello.epoch, "pool": hello.pool, "region": hello.region,
                 "engine": hello.engine, "device": hello.device, "dtype": hello.dtype,
+                "capabilities": list(hello.capabilities),
                 "kv_blocks": hello.kv_blocks, "block_size": hello.block_size,
                 "credits": hello.credits, "models": [offer.name for offer in hello.models],
                 "cold_start_ms": hello.cold_start_ms, "separates_tenants": link.separates_tenants,

@@ -30,7 +30,7 @@ from controlplane.gateway.snapshot import ModelRecord
 from controlplane.gateway.tasks.continuation import Continuation, can_continue
 from controlplane.gateway.tasks.pictures import shown_pictures
 from controlplane.gateway.tasks.repeated import RepeatedPrompts
-from controlplane.kernel.clock import monotonic_ns
+from controlplane.kernel.clock import monotonic_ns, wall_s
 from inference.contract.frames import Output, Sampling, Usage
 from inference.contract.parts import ShownPicture
 from inference.text.model_text import ModelText
@@ -90,7 +90,7 @@ class Generation:
             longest,
             window=window,
             cluster=cluster,
-            salt=self._asked.project.salt,
+            salt=self._asked.project.cache_salt(wall_s()),
         )
         scored = self._asked.ask.sampling.prompt_logprobs is not None
         if lengths or encoded.pictures or scored:

@@ -1,8 +1,8 @@
 """What steps take, measured, and how much of that prompts may have, so that nobody waits for long.
 
-A step takes a time of its own, and for each prompt token one that grows with its place in the
-prompt. They differ a hundredfold between machines, so they are fitted to the last steps by least
-squares.
+A step takes a time of its own, more of it for each token that it decodes, and for each prompt token
+one that grows with its place in the prompt. They differ a hundredfold between machines, so they are
+fitted to the last steps by least squares.
 """
 
 from inference.compact.options import CompactOptions
@@ -16,12 +16,31 @@ ALONE = 4
 # A step may take so many times what one without prompts takes, whatever the bound: where that is
 # near the bound, prompts would not get on. What is alone keeps nobody waiting but who comes then.
 SLOWED, SLOWED_ALONE = 2, 8
-# Share of a new figure in a running mean, and what sums keep when a step is added.
-SHARE = 0.1
+# What sums keep when a step is added.
 KEPT = 0.98
-# Tokens and their places are told apart where they do not go together any closer than this.
+# Two costs are told apart where what they are counted by does not go together any closer than this.
 APART = 0.01
 US_PER_MS = 1_000
+
+
+class _Costs:
+    """The costs of two things that are counted in each step, by the times that steps took."""
+
+    def __init__(self) -> None:
+        # Sums of the first count, of the second and of times, each by each.
+        self._sums = (0.0, 0.0, 0.0, 0.0, 0.0)
+        self.first_us = self.second_us = 0.0
+
+    def note(self, first: float, second: float, took_us: float) -> None:
+        """A step with so many of both took so long."""
+        new = (first**2, first * second, second**2, first * took_us, second * took_us)
+        self._sums = tuple(KEPT * old + each for old, each in zip(self._sums, new, strict=True))  # type: ignore[assignment]
+        ff, fs, ss, ft, st = self._sums
+        self.first_us, self.second_us = ft / ff, 0.0
+        if (apart := ff * ss - fs * fs) > APART * ff * ss:
+            first_us, second_us = (ft * ss - st * fs) / apart, (st * ff - ft * fs) / apart
+            if first_us > 0 and second_us > 0:
+                self.first_us, self.second_us = first_us, second_us
 
 
 class Pace:
@@ -29,41 +48,37 @@ class Pace:
 
     def __init__(self, options: CompactOptions) -> None:
         self._mixed_ms = options.mixed_ms
-        self._plain_us = 0.0
-        # Sums of tokens, of tokens times places and of times, each by each.
-        self._sums = (0.0, 0.0, 0.0, 0.0, 0.0)
-        self._token_us = self._place_us = 0.0
+        # Of a step and each token that it decodes; of a prompt token and each place before it.
+        self._decodes, self._prompts = _Costs(), _Costs()
 
-    def note(self, prompts: list[tuple[int, int]], step_us: int) -> None:
-        """A step with so many prompt tokens behind so many others took so long."""
+    def note(self, decoded: int, prompts: list[tuple[int, int]], step_us: int) -> None:
+        """A step that decoded so many tokens, with so many of prompts, each behind so many others,
+        took so long.
+        """
         if not prompts:
-            share = SHARE if self._plain_us else 1.0
-            self._plain_us += share * (step_us - self._plain_us)
+            self._decodes.note(1, decoded, step_us)
             return
         tokens = sum(count for count, _ in prompts)
         places = sum(count * (start + count / 2) for count, start in prompts)
-        took = max(1.0, step_us - self._plain_us)
-        new = (tokens**2, tokens * places, places**2, tokens * took, places * took)
-        self._sums = tuple(KEPT * old + each for old, each in zip(self._sums, new, strict=True))  # type: ignore[assignment]
-        tt, tp, pp, ty, py = self._sums
-        self._token_us, self._place_us = ty / tt, 0.0
-        if (apart := tt * pp - tp * tp) > APART * tt * pp:
-            token_us, place_us = (ty * pp - py * tp) / apart, (py * tt - ty * tp) / apart
-            if token_us > 0 and place_us > 0:
-                self._token_us, self._place_us = token_us, place_us
+        self._prompts.note(tokens, places, max(1.0, step_us - self._plain_us(decoded)))
 
     def token_us(self, start: int) -> float:
         """What one more prompt token behind so many others takes; 0 where that is not known."""
-        return self._token_us + self._place_us * start
+        return self._prompts.first_us + self._prompts.second_us * start
 
-    def room_us(self, *, alone: bool) -> float:
-        """Of a step, for prompts; more for one that is alone."""
+    def room_us(self, decoded: int, *, alone: bool) -> float:
+        """Of a step that decodes so many tokens, for prompts; more for one that is alone."""
+        plain_us = self._plain_us(decoded)
         times, slowed = (ALONE, SLOWED_ALONE) if alone else (1, SLOWED)
-        return max(times * self._mixed_us(), slowed * self._plain_us) - self._plain_us
+        return max(times * self._mixed_us(plain_us), slowed * plain_us) - plain_us
 
-    def _mixed_us(self) -> float:
+    def _plain_us(self, decoded: int) -> float:
+        """What a step takes that decodes so many tokens and has no prompts."""
+        return self._decodes.first_us + self._decodes.second_us * decoded
+
+    def _mixed_us(self, plain_us: float) -> float:
         """What a step with several prompts may take."""
         if self._mixed_ms is not None:
             return self._mixed_ms * US_PER_MS
         least_us, most_us = MIXED_MS_MIN * US_PER_MS, MIXED_MS_MAX * US_PER_MS
-        return min(max(PLAIN_STEPS * self._plain_us, least_us), most_us)
+        return min(max(PLAIN_STEPS * plain_us, least_us), most_us)

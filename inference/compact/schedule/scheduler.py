@@ -126,10 +126,10 @@ class Scheduler:
         tokens = self.options.step_tokens - sum(chunk.count for chunk in chunks)
         if chunks:
             tokens = min(tokens, self.options.mixed_prefill_tokens)
-        if tokens:
+        if tokens and (prompts or self.queue):
             # A sequence preempted in this step must not be admitted again and push others out.
             admits = self.preemptions == preemptions
-            room = _Room(self.pace, tokens, alone=alone)
+            room = _Room(self.pace, tokens, len(chunks), alone=alone)
             chunks += self._prompts(prompts, room, now_us if admits else None)
         return chunks
 
@@ -213,8 +213,8 @@ class Scheduler:
         if not chunks:
             return
         prompts = [(each.count, each.start) for each in chunks if each.count > each.sampled_rows]
-        self.pace.note(prompts, step_us)
-        if self.speculator is not None and all(each.sampled_rows == each.count for each in chunks):
+        self.pace.note(len(chunks) - len(prompts), prompts, step_us)
+        if self.speculator is not None and not prompts:
             drafted = sum(len(chunk.drafts) for chunk in chunks)
             self.speculator.measure(len(chunks), drafted, step_us)
 
@@ -350,11 +350,11 @@ class Scheduler:
 class _Room:
     """What a step has left for prompts: tokens, rows whose logits they need, and time."""
 
-    def __init__(self, pace: Pace, tokens: int, *, alone: bool) -> None:
+    def __init__(self, pace: Pace, tokens: int, decoded: int, *, alone: bool) -> None:
         self._pace = pace
         self._tokens = tokens
         self._scorable = SCORED_ROWS_MAX
-        self._us = self._whole_us = pace.room_us(alone=alone)
+        self._us = self._whole_us = pace.room_us(decoded, alone=alone)
 
     @property
     def left(self) -> bool:

@@ -46,7 +46,7 @@ def inquiry_of(asked: Asked, prepared: Prepared, link: NodeLink, reuse: Reuse) -
         return None
     return Inquiry(
         prompted=Prompted(
-            tenant=tenant_of(prompt.salt, served.digest, prepared.step.model.name),
+            tenant=tenant_of(asked.project.salt, served.digest, prepared.step.model.name),
             tokens=prompt.tokens,
             chains=prompt.chains,
             tools=tuple(tool["function"]["name"] for tool in asked.ask.tools),

@@ -86,9 +86,9 @@ def test_short_prompts_pass_one_without_blocks_so_many_times_and_no_more() -> No
 
 def test_a_step_that_only_ends_requests_tells_nothing_of_steps() -> None:
     scheduler = _loop().scheduler
-    before = scheduler.pace.room_us(alone=False)
+    before = scheduler.pace.room_us(1, alone=False)
     scheduler.note_step([], 5_000)
-    assert scheduler.pace.room_us(alone=False) == before
+    assert scheduler.pace.room_us(1, alone=False) == before
 
 
 def test_background_work_rests_but_for_every_sixteenth_step() -> None:

@@ -1,0 +1,1 @@
+"""Models: the catalogue with prices and states, and for staff what changes it."""

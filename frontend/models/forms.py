@@ -1,0 +1,95 @@
+"""Forms of models and their prices, in dollars per million tokens."""
+
+from dataclasses import fields
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+
+from controlplane.catalog.models import Model, PriceVersion, Task
+from controlplane.catalog.selectors import pool_list
+from controlplane.catalog.services import ModelDraft, PriceDraft
+from controlplane.kernel.money import micro_from_usd, usd_from_micro
+from controlplane.kernel.price import PERMILLE
+
+USD_CHARS_MAX = 20
+RATES = {"input_pico": "Input", "cached_pico": "Cached input", "output_pico": "Output"}
+MULTIPLIERS = {"batch_permille": "Low priority, ‰", "priority_permille": "High priority, ‰"}
+
+
+class UsdField(forms.CharField):
+    """Dollars per million tokens; its value is in micro-USD, which is pico-USD per token."""
+
+    def __init__(self, label: str) -> None:
+        super().__init__(label=label, max_length=USD_CHARS_MAX)
+
+    def clean(self, value: Any) -> int:
+        try:
+            return micro_from_usd(super().clean(value))
+        except ValueError as error:
+            raise ValidationError("Must be dollars per million tokens, such as 0.15.") from error
+
+
+class RatesForm(forms.Form):
+    """What a million tokens costs."""
+
+    input_pico, cached_pico, output_pico = (UsdField(label) for label in RATES.values())
+
+    def rates(self) -> dict[str, int]:
+        """What a valid form asks for, as drafts have it."""
+        return {name: self.cleaned_data[name] for name in RATES}
+
+
+class PriceForm(RatesForm):
+    """A price for all, or for one project; thousandths of it for other priorities."""
+
+    batch_permille, priority_permille = (
+        forms.IntegerField(label=label, min_value=0, initial=PERMILLE)
+        for label in MULTIPLIERS.values()
+    )
+    project = forms.CharField(required=False, max_length=64)
+
+    def draft(self) -> PriceDraft:
+        """What a valid form asks for."""
+        times = {name: self.cleaned_data[name] for name in MULTIPLIERS}
+        return PriceDraft(**self.rates(), **times)
+
+
+class ModelForm(forms.Form):
+    """A model of the catalogue; the service checks everything again."""
+
+    name = forms.CharField(max_length=100)
+    task = forms.ChoiceField(choices=Task.choices)
+    pool = forms.ChoiceField()
+    context_window = forms.IntegerField(min_value=1)
+    output_tokens_default = forms.IntegerField(min_value=0, initial=0)
+    output_tokens_max = forms.IntegerField(min_value=0, initial=0)
+    images_max = forms.IntegerField(min_value=0, initial=0)
+    owner = forms.CharField(max_length=100, initial="sluice")
+
+    def __init__(self, given: dict[str, Any] | None = None, **options: Any) -> None:
+        super().__init__(given, **options)
+        self.fields["pool"].choices = [(pool.name, pool.name) for pool in pool_list()]  # type: ignore[attr-defined]
+
+    def draft(self, known: Model | None = None) -> ModelDraft:
+        """What a valid form asks for; what it does not show stays as it is."""
+        names = [each.name for each in fields(ModelDraft)]
+        kept = {name: getattr(known, name) for name in names} if known else {}
+        return ModelDraft(**{**kept, **self.cleaned_data})
+
+
+def model_values(model: Model) -> dict[str, Any]:
+    return {name: getattr(model, name) for name in ModelForm.base_fields}
+
+
+def price_values(price: PriceVersion | None) -> dict[str, Any]:
+    """A price as its form takes it; empty where there is none yet."""
+    if price is None:
+        return {}
+    told: dict[str, Any] = {name: usd_from_micro(rate) for name, rate in rates_of(price).items()}
+    return told | {name: getattr(price, name) for name in MULTIPLIERS}
+
+
+def rates_of(price: Any) -> dict[str, int]:
+    """Micro-USD per million tokens, by the form's names."""
+    return {name: getattr(price, name) for name in RATES}

@@ -1,0 +1,223 @@
+"""Models: the catalogue for everybody; staff add, change, price and switch them off.
+
+A price is shown beside the one in force before it is published.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import ObjectDoesNotExist
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils import timezone
+
+from controlplane.catalog import services
+from controlplane.catalog.models import PriceVersion
+from controlplane.catalog.selectors import price_list_all
+from controlplane.core.permissions import Action
+from controlplane.fleet.catalogue import Offer, offer_list
+from controlplane.tenants.models import Project
+from controlplane.tenants.selectors import project_shares
+from frontend.models.forms import (
+    RATES,
+    ModelForm,
+    PriceForm,
+    RatesForm,
+    model_values,
+    price_values,
+    rates_of,
+)
+from frontend.shared.access import Viewer, page, show
+from frontend.shared.formats import percent
+from frontend.shared.forms import made_by
+from frontend.shared.stepup import stepped_up
+
+VERSIONS_SHOWN = 20
+STATES = {
+    "ready": ("ok", "ready"),
+    "no_node": ("warn", "no node serves it"),
+    "no_price": ("warn", "no price yet"),
+    "off": ("off", "switched off"),
+}
+
+
+class Look(NamedTuple):
+    """One rate before and after a new price, in micro-USD per million tokens."""
+
+    label: str
+    before: int | None
+    after: int
+
+    @property
+    def change(self) -> str:
+        """By how much, in per cent."""
+        if self.before == self.after:
+            return "unchanged"
+        if not self.before:
+            return "new"
+        sign = "+" if self.after > self.before else "−"
+        return sign + percent(abs(self.after - self.before), self.before)
+
+
+@page(Action.CATALOG_VIEW, "GET")
+def model_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    return _index(request, viewer, ModelForm())
+
+
+def _index(request: HttpRequest, viewer: Viewer, form: ModelForm) -> HttpResponse:
+    manages = viewer.may(Action.CATALOG_MANAGE)
+    offers = offer_list(now=timezone.now(), enabled_only=not manages)
+    rows = [(offer, STATES[offer.state]) for offer in offers]
+    context = {"rows": rows, "manages": manages, "form": form}
+    return show(request, viewer, "models", "models/page.html", context, form.errors)
+
+
+@page(Action.CATALOG_MANAGE, "POST")
+@stepped_up
+def model_add(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    """Add a model; its page then asks for a price."""
+    form = ModelForm(request.POST.dict())
+    made = made_by(form, lambda: services.model_create(actor=viewer.user, draft=form.draft()))
+    if made is None:
+        return _index(request, viewer, form)
+    messages.success(request, f"{made.name} is added. It is served once it has a price and a node.")
+    return redirect("model", name=made.name)
+
+
+@page(Action.CATALOG_VIEW, "GET")
+def model_detail(request: HttpRequest, viewer: Viewer, name: str) -> HttpResponse:
+    return _detail(request, viewer, _offer(viewer, name))
+
+
+@page(Action.CATALOG_MANAGE, "POST")
+@stepped_up
+def model_act(request: HttpRequest, viewer: Viewer, name: str) -> HttpResponse:
+    """Change a model, its price or its purchase price, or switch it on or off."""
+    act = ACTS.get(request.POST.get("act", ""))
+    if act is None:
+        raise Http404
+    shown = act(request, viewer, _offer(viewer, name))
+    return redirect("model", name=name) if shown is None else shown
+
+
+def _offer(viewer: Viewer, name: str) -> Offer:
+    manages = viewer.may(Action.CATALOG_MANAGE)
+    for offer in offer_list(now=timezone.now(), enabled_only=not manages):
+        if offer.model.name == name:
+            return offer
+    raise ObjectDoesNotExist(name)
+
+
+def _detail(request: HttpRequest, viewer: Viewer, offer: Offer, **shown: Any) -> HttpResponse:
+    """A model; for staff with versions of its price and with forms: those `shown` as typed."""
+    model = offer.model
+    manages = viewer.may(Action.CATALOG_MANAGE)
+    context = {"offer": offer, "state": STATES[offer.state], "manages": manages}
+    if manages:
+        names = {one.id: _project_name(one) for one in project_shares(actor=viewer.user)}
+        versions = price_list_all(actor=viewer.user, model=model)[:VERSIONS_SHOWN]
+        purchases = services.purchase_list(model=model)[:VERSIONS_SHOWN]
+        context |= {
+            "versions": [
+                (one, names.get(one.project_id) if one.project_id else "all") for one in versions
+            ],
+            "projects": [(str(key), name) for key, name in names.items()],
+            "purchases": purchases,
+            "form": ModelForm(initial=model_values(model)),
+            "price": PriceForm(initial=price_values(offer.price)),
+            "purchase": RatesForm(),
+        }
+    wrong = any(each.errors for each in shown.values() if isinstance(each, forms.Form))
+    return show(request, viewer, "models", "models/model.html", {**context, **shown}, wrong)
+
+
+def _project_name(project: Project) -> str:
+    return f"{project.organization.name} · {project.name}"
+
+
+def _change(request: HttpRequest, viewer: Viewer, offer: Offer) -> HttpResponse | None:
+    model = offer.model
+    form = ModelForm({**request.POST.dict(), "name": model.name, "task": model.task})
+
+    def change() -> object:
+        return services.model_change(actor=viewer.user, draft=form.draft(model))
+
+    if made_by(form, change) is None:
+        return _detail(request, viewer, offer, form=form)
+    messages.success(request, f"{model.name} is changed. Gateways apply it within 2 s.")
+    return None
+
+
+def _switch(request: HttpRequest, viewer: Viewer, offer: Offer) -> None:
+    enabled = not offer.model.enabled
+    services.model_enable(actor=viewer.user, model=offer.model, enabled=enabled)
+    words = "is switched on" if enabled else "is switched off; requests for it are refused"
+    messages.success(request, f"{offer.model.name} {words}.")
+
+
+def _price(request: HttpRequest, viewer: Viewer, offer: Offer) -> HttpResponse | None:
+    """Publish, once the sender has seen what changes."""
+    form = PriceForm(request.POST.dict())
+    if not form.is_valid():
+        return _detail(request, viewer, offer, price=form)
+    draft, project = form.draft(), _project(viewer, form.cleaned_data["project"])
+    if "looked" not in request.POST:
+        before = _paid(viewer, offer, project)
+        looks = [
+            Look(RATES[name], before.get(name), rate) for name, rate in rates_of(draft).items()
+        ]
+        whose = _project_name(project) if project else "all projects without a price of their own"
+        return _detail(request, viewer, offer, price=form, looks=looks, whose=whose)
+
+    def publish() -> PriceVersion:
+        return services.price_publish(
+            actor=viewer.user, model=offer.model, draft=draft, project=project
+        )
+
+    made = made_by(form, publish)
+    if made is None:
+        return _detail(request, viewer, offer, price=form)
+    messages.success(request, f"Version {made.version} of {offer.model.name} applies from now on.")
+    return None
+
+
+def _paid(viewer: Viewer, offer: Offer, project: Project | None) -> dict[str, int]:
+    """What the project pays now, or all do; empty without a price."""
+    now = timezone.now()
+    for one in price_list_all(actor=viewer.user, model=offer.model) if project else ():
+        mine = project is not None and one.project_id == project.id and one.effective_from <= now
+        if mine and one.effective_until is None:
+            return rates_of(one)
+    return rates_of(offer.price) if offer.price else {}
+
+
+def _project(viewer: Viewer, wanted: str) -> Project | None:
+    if not wanted:
+        return None
+    for one in project_shares(actor=viewer.user):
+        if str(one.id) == wanted:
+            return one
+    raise Http404
+
+
+def _purchase(request: HttpRequest, viewer: Viewer, offer: Offer) -> HttpResponse | None:
+    form = RatesForm(request.POST.dict())
+
+    def purchase() -> object:
+        draft = services.PurchaseDraft(**form.rates())
+        return services.purchase_set(actor=viewer.user, model=offer.model, draft=draft)
+
+    if made_by(form, purchase) is None:
+        return _detail(request, viewer, offer, purchase=form)
+    messages.success(request, f"Tokens of {offer.model.name} cost this from today (UTC) on.")
+    return None
+
+
+ACTS: dict[str, Callable[[HttpRequest, Viewer, Offer], HttpResponse | None]] = {
+    "change": _change,
+    "switch": _switch,
+    "price": _price,
+    "purchase": _purchase,
+}
