@@ -137,11 +137,7 @@ def _attend_tile(
         if first_query >= rows:
             return
     else:
-        rows = all_rows
-        tiles = tl.cdiv(rows, PER_TILE)
-        sequence = tl.program_id(0) // tiles
-        first_query = tl.program_id(0) % tiles * PER_TILE
-        start = sequence * rows
+        sequence, start, rows, first_query = _own_rows(all_rows, PER_TILE)
     kv_head = tl.program_id(1)
     split = tl.program_id(2)
     length = tl.load(lengths + sequence)
@@ -184,6 +180,16 @@ def _attend_tile(
         tl.store(totals + result, total, mask=real)
     target = out + result.to(tl.int64)[:, None] * DIM + dims[None, :]
     tl.store(target, gathered.to(out.dtype.element_ty), mask=mine)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _own_rows(
+    rows: tl.tensor, PER_TILE: tl.constexpr
+) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
+    """As `_own_span`, of sequences that all have so many rows."""
+    tiles = tl.cdiv(rows, PER_TILE)
+    sequence = tl.program_id(0) // tiles
+    return sequence, sequence * rows, rows, tl.program_id(0) % tiles * PER_TILE
 
 
 @triton.jit  # type: ignore[untyped-decorator]
