@@ -170,7 +170,8 @@ class CompactEngine:
         ceilings = self._measure()
         runner = self.load(self._path, self._shape, self._placement)
         path = compute_path(runner.model, self._placement)
-        self.facts = msgspec.structs.replace(self.facts, path=path)
+        blocks = runner.placement.kv_blocks
+        self.facts = msgspec.structs.replace(self.facts, path=path, kv_blocks=blocks)
         # With a pool of its own: the blocks that it fills cause no event and are not shared.
         _warm_up(self._step_loop(runner, None), self.facts)
         roofline = None if ceilings is None else Roofline(self._work(runner.model), ceilings)

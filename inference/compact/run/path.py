@@ -28,6 +28,6 @@ def compute_path(model: LoadedModel, placement: Placement) -> ComputePath:
     lacking = [name for name, holds in by_torch.items() if holds]
     slow = [f"torch computes {' and '.join(lacking)}, not Triton"] if lacking else []
     if can_record(decoder) and eager is model:
-        slow.append("decode steps are not recorded as CUDA graphs")
+        slow.append("steps are not recorded as CUDA graphs")
     kernels = "torch" if len(lacking) == len(by_torch) else "triton"
     return ComputePath(kernels=kernels, slow="; ".join(slow))
