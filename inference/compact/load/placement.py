@@ -24,6 +24,8 @@ SECONDS_MAX = 0.1
 # In a round: waiting for a GPU takes about as long as a short launch.
 LAUNCHES = {"cpu": 1, "cuda": 10}
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+# What stands behind the codes of one key or value in int8; see native/cache.h.
+SCALE_BYTES = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +39,7 @@ class Placement:
     threads: int | None
     kernels: str = "torch"
     quantize: str = "off"
+    kv_dtype: str = "auto"
     slow: str = ""
 
     @property
@@ -50,16 +53,17 @@ def choose_placement(shape: ModelShape, options: CompactOptions) -> Placement:
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     kernels, slow = _choose_kernels(shape, options, device)
-    if options.quantize != "off" and kernels != "native":
-        reason = slow or f"kernels are {options.kernels}, the device is {device}"
-        raise ModelError(f"quantize: {options.quantize} needs native code: {reason}")
+    for option in ("quantize", "kv_dtype"):
+        asked = getattr(options, option)
+        if asked not in ("off", "auto") and kernels != "native":
+            reason = slow or f"kernels are {options.kernels}, the device is {device}"
+            raise ModelError(f"{option}: {asked} needs native code: {reason}")
     dtype = options.dtype
     if dtype == "auto":
         narrow = kernels == "native" or device == "cuda"
         narrow = narrow or bfloat16_pays(shape.hidden_size, 2 * shape.intermediate_size)
         dtype = "bfloat16" if narrow else "float32"
-    item = DTYPES[dtype].itemsize
-    token_bytes = shape.layers * 2 * shape.kv_heads * shape.head_dim * item
+    token_bytes = shape.layers * layer_token_bytes(shape, dtype, options.kv_dtype)
     kv_blocks = options.kv_blocks or options.kv_bytes // (token_bytes * options.block_size)
     if kv_blocks < 1:
         raise ModelError(f"kv_bytes: {options.kv_bytes} hold not even one block of this model")
@@ -71,8 +75,16 @@ def choose_placement(shape: ModelShape, options: CompactOptions) -> Placement:
         threads=options.threads,
         kernels=kernels,
         quantize=options.quantize,
+        kv_dtype=options.kv_dtype,
         slow=slow,
     )
+
+
+def layer_token_bytes(shape: ModelShape, dtype: str, kv_dtype: str) -> int:
+    """Of one token's keys and values in one layer's cache."""
+    coded = shape.head_dim + SCALE_BYTES
+    head = coded if kv_dtype == "int8" else shape.head_dim * DTYPES[dtype].itemsize
+    return 2 * shape.kv_heads * head
 
 
 def choose_device(asked: str) -> str:

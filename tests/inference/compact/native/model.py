@@ -41,6 +41,7 @@ def native_of(
     kv_blocks: int = 64,
     threads: int = 2,
     quantize: str = "off",
+    kv_dtype: str = "auto",
 ) -> NativeDecoder:
     """A loaded native decoder, by default for the CPU's best instruction set."""
     shape = read_shape(folder)
@@ -51,6 +52,7 @@ def native_of(
         threads=threads,
         block_size=BLOCK,
         quantize=quantize,
+        kv_dtype=kv_dtype,
     )
     placement = choose_placement(shape, options)
     weights = change(load_weights(folder, shape, placement))
