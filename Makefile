@@ -56,7 +56,7 @@ CLIENTS_KIB_MIN := 5000000
 TEST_STAMPS = $(RUN_STAMP) $(EMBED_STAMP) $(DEV_STAMP) tools $(NODE_STAMP) $(VLLM_STAMP) \
 	$(TRITON_STAMP)
 
-.PHONY: help torch run test test-fast test-durations test-coverage test-mutants test-clients check screenshots test-triton vllm-env bench-gateway bench-check bench-interpreters bench-reference bench-routing bench-batch bench-soak bench-exports fuzz bench-engine bench-gpu bench-fleet bench-faults bench-money bench-telemetry requirements tools clean
+.PHONY: help torch run test test-fast test-durations test-coverage test-mutants test-clients check screenshots test-triton prebuilt vllm-env bench-gateway bench-check bench-interpreters bench-reference bench-routing bench-batch bench-soak bench-exports fuzz bench-engine bench-gpu bench-fleet bench-faults bench-money bench-telemetry requirements tools clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -104,6 +104,9 @@ test-triton: $(RUN_STAMP) $(DEV_STAMP) ## The GPU kernels, interpreted where the
 
 test-clients: $(RUN_STAMP) $(EMBED_STAMP) $(DEV_STAMP) tools $(NODE_STAMP) $(VLLM_STAMP) $(CLIENT_STAMPS) ## Every client of docs/clients.md with the running product (installs them, 3.5 GB)
 	$(PY) -m pytest tests/clients/every_client.py tests/clients/test_sessions.py
+
+prebuilt: $(RUN_STAMP) ## The compact engine's C code for machines without a compiler, with the engine's sources
+	$(PY) -m inference.compact.native.prebuild
 
 vllm-env: $(VLLM_STAMP) ## Install vLLM for CPUs, in an environment of its own (.venv-vllm, 2.5 GB)
 
@@ -275,6 +278,9 @@ tools:
 	@command -v npm >/dev/null || { $(call apt,npm); }
 	@PATH=$$PATH:/usr/sbin command -v nginx >/dev/null || { $(call apt,nginx); }
 	@PATH=$$PATH:/usr/sbin command -v haproxy >/dev/null || { $(call apt,haproxy); }
+	@command -v qemu-aarch64 >/dev/null || { $(call apt,qemu-user); }
+	@command -v aarch64-linux-gnu-gcc >/dev/null || \
+		{ $(call apt,gcc-aarch64-linux-gnu libc6-dev-arm64-cross); }
 
 define apt
 if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from inference.compact.config.shape import ModelShape
-from inference.compact.native.build import instruction_sets, reason_against
+from inference.compact.native.choice import chosen, reason_against
 from inference.compact.options import CompactOptions
 from inference.errors import ModelError
 
@@ -107,7 +107,7 @@ def _choose_kernels(shape: ModelShape, options: CompactOptions, device: str) -> 
     reason = next((each for each, holds in reasons.items() if holds), None)
     reason = reason or reason_against(shape, options.block_size)
     if reason is None:
-        log.info("steps are computed by native code for %s", instruction_sets()[0].name)
+        log.info("steps are computed by native code for %s", chosen()[0].name)
         return "native", ""
     if options.kernels == "native":
         raise ModelError(f"kernels: native code cannot be used: {reason}")

@@ -108,6 +108,12 @@ static void finish_panel(const struct product *p, int row, int panel, const floa
     }
 }
 
+#ifdef __AMX_BF16__
+#include "isa/amx.h"
+#else
+/* Rows that are computed at once. */
+#define DENSE_ROWS TILE_ROWS
+
 /* One tile of `rows` x `panels`; both are constants where this is inlined. */
 INLINE void tile(const struct product *p, int row, int panel, const int rows, const int panels) {
     const struct linear *linear = p->linear;
@@ -146,6 +152,9 @@ static void rows_by_panels(const struct product *p, int row, int rows, int panel
 #undef CASE
 }
 
+INLINE void leave_tiles(void) {}
+#endif
+
 /* Part `part` of `whole` things cut into `parts`: where it starts. */
 INLINE int cut(int whole, int parts, int part) { return (int)((int64_t)whole * part / parts); }
 
@@ -157,16 +166,14 @@ static void product_task(void *job, int task, int lane) {
     int last = cut(p->rows, p->row_parts, rows_part + 1);
     int panel = cut(p->linear->panels, p->panel_parts, panels_part);
     int end = cut(p->linear->panels, p->panel_parts, panels_part + 1);
-    if (last - first <= TILE_ROWS) {
-        p->compute(p, first, last - first, panel, end);
-        return;
-    }
+    int tiles = (last - first + DENSE_ROWS - 1) / DENSE_ROWS;
     /* A panel stays in the nearest cache while all rows of the part go over it. */
-    int tiles = (last - first + TILE_ROWS - 1) / TILE_ROWS;
-    for (; panel < end; panel++)
+    int step = tiles > 1 ? 1 : end - panel;
+    for (; panel < end; panel += step)
         for (int each = 0; each < tiles; each++) {
             int row = first + cut(last - first, tiles, each);
             int next = first + cut(last - first, tiles, each + 1);
-            p->compute(p, row, next - row, panel, panel + 1);
+            p->compute(p, row, next - row, panel, panel + step);
         }
+    leave_tiles();
 }

@@ -12,7 +12,7 @@ from inference.compact.config.shape import ModelShape
 from inference.compact.layers.ops import rope_table
 from inference.compact.load.placement import Placement, layer_token_bytes
 from inference.compact.load.weights import LayerWeights, Weights
-from inference.compact.native.build import native_library
+from inference.compact.native.choice import chosen
 from inference.compact.native.library import Layer, Model, Step
 from inference.compact.native.packing import BLOCK, Packer, map_huge
 from inference.compact.native.width import Width
@@ -27,7 +27,7 @@ def load_native(shape: ModelShape, weights: Weights, placement: Placement) -> Na
     """Pack weights in bf16, taking the layers off their list. Raises `NativeUnavailable` where the
     probe would have, and `ModelError` where threads or memory for them are short.
     """
-    return NativeDecoder(native_library(), shape, weights, placement)
+    return NativeDecoder(chosen()[1], shape, weights, placement)
 
 
 class NativeDecoder:

@@ -2,7 +2,7 @@
 
 from inference.compact.layers.ops import PLAIN
 from inference.compact.load.placement import Placement
-from inference.compact.native.build import instruction_sets
+from inference.compact.native.choice import chosen
 from inference.compact.run.eager import EagerModel
 from inference.compact.run.graphs import RecordedModel, can_record
 from inference.compact.run.native import NativeDecoder
@@ -13,7 +13,7 @@ from inference.contract.roofline import ComputePath
 def compute_path(model: LoadedModel, placement: Placement) -> ComputePath:
     """Without rates; those are measured later."""
     if isinstance(model, NativeDecoder):
-        name = f"native {instruction_sets()[0].name}"
+        name = f"native {chosen()[0].name}"
         widths = " and ".join(f"int{bits}" for bits in sorted(model.packer.bits))
         cache = ", int8 cache" if placement.kv_dtype == "int8" else ""
         return ComputePath(kernels=name + (f", {widths} weights" if widths else "") + cache)
