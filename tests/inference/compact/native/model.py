@@ -58,16 +58,11 @@ def native_of(
     folder: Path,
     isa: InstructionSet | None = None,
     change: Callable[[Weights], Weights] = lambda weights: weights,
-    *,
-    kv_blocks: int = 64,
-    threads: int = 2,
-    quantize: str = "off",
-    kv_dtype: str = "auto",
+    **options: Any,
 ) -> NativeDecoder:
     """A loaded native decoder, by default for the CPU's best instruction set."""
     library = native_library(isa) if isa else chosen()[1]
-    options = {"kv_blocks": kv_blocks, "threads": threads}
-    return decoder_of(folder, library, change, quantize=quantize, kv_dtype=kv_dtype, **options)
+    return decoder_of(folder, library, change, **{"kv_blocks": 64, "threads": 2, **options})
 
 
 def decoder_of(
