@@ -198,5 +198,5 @@ def best_of(
         prefill=prefill or prefill_fused,
         decode_masks=decode is None,
         prefill_masks=prefill is None,
-        together=first_that_agrees(together, trial.together, slow="several prompts attend in turn"),
+        together=first_that_agrees(together, trial.together),
     )
