@@ -11,6 +11,7 @@ from inference.compact.attention.kernels import choose_kernels
 from inference.compact.batch.tensors import Batch
 from inference.compact.config.architectures import ExpertShape
 from inference.compact.config.shape import ModelShape
+from inference.compact.grouped import dense
 from inference.compact.layers.ops import HeadSizes, choose_ops, rope_table
 from inference.compact.load.placement import Placement
 from inference.compact.load.weights import LayerWeights, Weights
@@ -41,15 +42,15 @@ class Decoder:
                 # After the last attention only the sampled rows matter.
                 x = x.index_select(0, batch.sampled)
                 attended = attended.index_select(0, batch.sampled)
-            added = linear(attended, *layer.out)
+            added = linear(attended, *layer.out.plain())
             normed = self._norm(x, added, layer.mlp_norm)
             added = feed_forward(normed, layer, self.shape.experts, self.ops.gate)
-        return linear(self._norm(x, added, self.weights.norm), self.weights.head).float()
+        return linear(self._norm(x, added, self.weights.norm), dense(self.weights.head)).float()
 
     def _attention(self, normed: Tensor, index: int, turn: Tensor, batch: Batch) -> Tensor:
         shape, layer = self.shape, self.weights.layers[index]
         queries = self.ops.place_heads(
-            linear(normed, *layer.qkv),
+            linear(normed, *layer.qkv.plain()),
             layer.head_norms,
             turn if shape.turned[index] else None,
             batch.slots,
@@ -67,8 +68,9 @@ def feed_forward(
 ) -> Tensor:
     """Outputs of the size of x, `[rows, hidden]`."""
     if layer.router is not None and experts is not None:
-        return _mixture(x, layer.router, layer.gate_up.weight, layer.down.weight, experts)
-    return linear(gate(linear(x, *layer.gate_up)), *layer.down)
+        gate_up, down = dense(layer.gate_up.weight), dense(layer.down.weight)
+        return _mixture(x, layer.router, gate_up, down, experts)
+    return linear(gate(linear(x, *layer.gate_up.plain())), *layer.down.plain())
 
 
 def _mixture(

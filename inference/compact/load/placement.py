@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from inference.compact.config.shape import ModelShape
-from inference.compact.native.build import instruction_sets, reason_against
+from inference.compact.native.choice import chosen, reason_against
 from inference.compact.options import GPU_DEFAULTS, MEBIBYTE, CompactOptions
 from inference.errors import ModelError
 
@@ -51,6 +51,7 @@ class Placement:
     kv_blocks: int
     threads: int | None
     kernels: str = "torch"
+    quantize: str = "off"
     slow: str = ""
     kv_room: KvRoom | None = None
 
@@ -64,9 +65,9 @@ class Placement:
         return token * self.block_size
 
 
-def defaults_for(chosen: Mapping[str, Any]) -> Mapping[str, Any]:
+def defaults_for(given: Mapping[str, Any]) -> Mapping[str, Any]:
     """Options that suit the device which these choose; raises `ModelError` as `choose_device`."""
-    return GPU_DEFAULTS if choose_device(chosen.get("device", "auto")) == "cuda" else {}
+    return GPU_DEFAULTS if choose_device(given.get("device", "auto")) == "cuda" else {}
 
 
 def choose_placement(shape: ModelShape, options: CompactOptions) -> Placement:
@@ -75,6 +76,9 @@ def choose_placement(shape: ModelShape, options: CompactOptions) -> Placement:
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     kernels, slow = _choose_kernels(shape, options, device)
+    if options.quantize != "off" and kernels != "native":
+        reason = slow or f"kernels are {options.kernels}, the device is {device}"
+        raise ModelError(f"quantize: {options.quantize} needs native code: {reason}")
     dtype = options.dtype
     if dtype == "auto":
         narrow = kernels == "native" or device == "cuda"
@@ -87,6 +91,7 @@ def choose_placement(shape: ModelShape, options: CompactOptions) -> Placement:
         kv_blocks=options.kv_blocks or 1,
         threads=options.threads,
         kernels=kernels,
+        quantize=options.quantize,
         slow=slow,
     )
     return placement if options.kv_blocks else _sized(placement, shape, options)
@@ -125,7 +130,7 @@ def _choose_kernels(shape: ModelShape, options: CompactOptions, device: str) -> 
     reason = next((each for each, holds in reasons.items() if holds), None)
     reason = reason or reason_against(shape, options.block_size)
     if reason is None:
-        log.info("steps are computed by native code for %s", instruction_sets()[0].name)
+        log.info("steps are computed by native code for %s", chosen()[0].name)
         return "native", ""
     if options.kernels == "native":
         raise ModelError(f"kernels: native code cannot be used: {reason}")
