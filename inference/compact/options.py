@@ -13,6 +13,7 @@ CHOICES = {
     "kernels": ("auto", "native", "torch"),
     "speculate": ("auto", "on", "off"),
     "quantize": tuple(QUANTIZE),
+    "kv_dtype": ("auto", "int8"),
 }
 # What suits a GPU where nothing else is asked for.
 GPU_DEFAULTS: dict[str, Any] = {
@@ -38,7 +39,8 @@ class CompactOptions:
     `threads` None leaves torch's own choice. `speculate` auto drafts tokens by prompt lookup, up to
     `drafts_max` per sequence and step, as long as that pays; on drafts in any case.
     `kernels` native is our own C code on CPUs that it is written for; auto takes it where it can.
-    `quantize` rounds weights that are stored in full, which only the native code can use.
+    `quantize` rounds weights that are stored in full, and `kv_dtype` int8 keys and values in the
+    cache (auto: they are as in `dtype`); only the native code can use either.
     """
 
     name: str | None = None
@@ -57,6 +59,7 @@ class CompactOptions:
     drafts_max: int = 4
     kernels: str = "auto"
     quantize: str = "off"
+    kv_dtype: str = "auto"
 
     def __post_init__(self) -> None:
         check_fields(self, CHOICES, LEAST_ONE)

@@ -12,7 +12,8 @@ class EngineEntry:
     """Names of an engine and its options for `pkgutil.resolve_name`. `model` says whether it reads
     a model folder.
 
-    `packaged` engines have a model where none is named. `credits_option` bounds the jobs at once.
+    `packaged` engines have a model where none is named; `optional` ones need only its tokenizer,
+    and serve without. `credits_option` bounds the jobs at once.
     `defaults` names a function of the options that were given: what others should be then.
     """
 
@@ -99,6 +100,8 @@ ENGINE_OPTIONS = (
         "auto, native (our C code) or torch"),
     EngineOption("--quantize", "quantize", str, "NAME", ("compact",),
         "round weights as they are read: int8, int4 or off; by native code only"),
+    EngineOption("--kv-dtype", "kv_dtype", str, "NAME", ("compact",),
+        "keys and values in the cache: auto (as --dtype) or int8; by native code only"),
     EngineOption("--speculate", "speculate", str, "WHEN", ("compact",),
         "draft tokens by prompt lookup: auto (while it pays), on or off"),
     EngineOption("--drafts", "drafts_max", int, "N", ("compact",),

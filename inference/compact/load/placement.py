@@ -26,6 +26,8 @@ SECONDS_MAX = 0.1
 LAUNCHES = {"cpu": 1, "cuda": 10}
 CPU_KV_BYTES = 256 * MEBIBYTE
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+# What stands behind the codes of one key or value in int8; see native/cache.h.
+SCALE_BYTES = 2
 
 
 class KvRoom(NamedTuple):
@@ -52,6 +54,7 @@ class Placement:
     threads: int | None
     kernels: str = "torch"
     quantize: str = "off"
+    kv_dtype: str = "auto"
     slow: str = ""
     kv_room: KvRoom | None = None
 
@@ -61,8 +64,8 @@ class Placement:
 
     def block_bytes(self, shape: ModelShape) -> int:
         """Of the keys and values of one block, all layers."""
-        token = shape.layers * 2 * shape.kv_heads * shape.head_dim * self.torch_dtype.itemsize
-        return token * self.block_size
+        token = layer_token_bytes(shape, self.dtype, self.kv_dtype)
+        return shape.layers * token * self.block_size
 
 
 def defaults_for(given: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -76,9 +79,11 @@ def choose_placement(shape: ModelShape, options: CompactOptions) -> Placement:
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     kernels, slow = _choose_kernels(shape, options, device)
-    if options.quantize != "off" and kernels != "native":
-        reason = slow or f"kernels are {options.kernels}, the device is {device}"
-        raise ModelError(f"quantize: {options.quantize} needs native code: {reason}")
+    for option in ("quantize", "kv_dtype"):
+        asked = getattr(options, option)
+        if asked not in ("off", "auto") and kernels != "native":
+            reason = slow or f"kernels are {options.kernels}, the device is {device}"
+            raise ModelError(f"{option}: {asked} needs native code: {reason}")
     dtype = options.dtype
     if dtype == "auto":
         narrow = kernels == "native" or device == "cuda"
@@ -92,6 +97,7 @@ def choose_placement(shape: ModelShape, options: CompactOptions) -> Placement:
         threads=options.threads,
         kernels=kernels,
         quantize=options.quantize,
+        kv_dtype=options.kv_dtype,
         slow=slow,
     )
     return placement if options.kv_blocks else _sized(placement, shape, options)
@@ -108,6 +114,13 @@ def _sized(placement: Placement, shape: ModelShape, options: CompactOptions) -> 
     if kv_blocks < 1:
         raise ModelError(f"kv_bytes: {kv_bytes} hold not even one block of this model")
     return replace(placement, kv_blocks=kv_blocks)
+
+
+def layer_token_bytes(shape: ModelShape, dtype: str, kv_dtype: str) -> int:
+    """Of one token's keys and values in one layer's cache."""
+    coded = shape.head_dim + SCALE_BYTES
+    head = coded if kv_dtype == "int8" else shape.head_dim * DTYPES[dtype].itemsize
+    return 2 * shape.kv_heads * head
 
 
 def choose_device(asked: str) -> str:
