@@ -68,9 +68,9 @@ class Placement:
         return shape.layers * token * self.block_size
 
 
-def defaults_for(chosen: Mapping[str, Any]) -> Mapping[str, Any]:
+def defaults_for(given: Mapping[str, Any]) -> Mapping[str, Any]:
     """Options that suit the device which these choose; raises `ModelError` as `choose_device`."""
-    return GPU_DEFAULTS if choose_device(chosen.get("device", "auto")) == "cuda" else {}
+    return GPU_DEFAULTS if choose_device(given.get("device", "auto")) == "cuda" else {}
 
 
 def choose_placement(shape: ModelShape, options: CompactOptions) -> Placement:
