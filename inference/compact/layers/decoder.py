@@ -7,13 +7,15 @@ from torch import Tensor
 from torch.nn.functional import embedding, grouped_mm, linear, silu
 
 from inference.compact.attention.cache import KvCache
+from inference.compact.attention.copies import Copies
 from inference.compact.attention.kernels import choose_kernels
 from inference.compact.batch.tensors import Batch
 from inference.compact.config.architectures import ExpertShape
 from inference.compact.config.shape import ModelShape
 from inference.compact.layers.ops import HeadSizes, choose_ops, rope_table
+from inference.compact.layers.project import packed, project
 from inference.compact.load.placement import Placement
-from inference.compact.load.weights import LayerWeights, Weights
+from inference.compact.load.weights import Affine, LayerWeights, Weights
 
 
 class Decoder:
@@ -21,11 +23,13 @@ class Decoder:
 
     def __init__(self, shape: ModelShape, weights: Weights, placement: Placement) -> None:
         self.shape = shape
-        self.weights = weights
+        self.weights = packed(weights, shape, placement)
+        self.head = Affine(self.weights.head)
         self.sizes = HeadSizes(shape.heads, shape.kv_heads, shape.head_dim, shape.norm_eps)
         self.kernels = choose_kernels(shape, placement)
         self.ops = choose_ops(shape, placement)
         self.cache = KvCache(shape, placement)
+        self.copies = Copies(self.cache, placement) if placement.device == "cpu" else None
         self.rope = rope_table(shape).to(placement.device, placement.torch_dtype)
 
     def forward(self, batch: Batch) -> Tensor:
@@ -41,15 +45,15 @@ class Decoder:
                 # After the last attention only the sampled rows matter.
                 x = x.index_select(0, batch.sampled)
                 attended = attended.index_select(0, batch.sampled)
-            added = linear(attended, *layer.out)
+            added = project(attended, layer.out)
             normed = self._norm(x, added, layer.mlp_norm)
             added = feed_forward(normed, layer, self.shape.experts, self.ops.gate)
-        return linear(self._norm(x, added, self.weights.norm), self.weights.head).float()
+        return project(self._norm(x, added, self.weights.norm), self.head).float()
 
     def _attention(self, normed: Tensor, index: int, turn: Tensor, batch: Batch) -> Tensor:
         shape, layer = self.shape, self.weights.layers[index]
         queries = self.ops.place_heads(
-            linear(normed, *layer.qkv),
+            project(normed, layer.qkv),
             layer.head_norms,
             turn if shape.turned[index] else None,
             batch.slots,
@@ -68,7 +72,7 @@ def feed_forward(
     """Outputs of the size of x, `[rows, hidden]`."""
     if layer.router is not None and experts is not None:
         return _mixture(x, layer.router, layer.gate_up.weight, layer.down.weight, experts)
-    return linear(gate(linear(x, *layer.gate_up)), *layer.down)
+    return project(gate(project(x, layer.gate_up)), layer.down)
 
 
 def _mixture(

@@ -44,25 +44,29 @@ class EagerModel:
             sampled += range(end - chunk.logit_rows, end)
         spare_rows = round_up_rows(len(tokens)) - len(tokens)
         spare_draws = round_up_rows(len(sampled)) - len(sampled)
+        placed = self.upload.integers(slots + [cache.spare_slot] * spare_rows)
         return Batch(
             tokens=self.upload.integers(tokens + [0] * spare_rows),
             positions=self.upload.integers(positions + [0] * spare_rows),
-            slots=self.upload.integers(slots + [cache.spare_slot] * spare_rows),
+            slots=placed,
             sampled=self.upload.integers(sampled + sampled[:1] * spare_draws),
             plans={
-                window: self._plan(decodes, prefills, window)
+                window: self._plan(decodes, prefills, window, placed)
                 for window in set(self.decoder.shape.windows)
             },
         )
 
     def _plan(
-        self, decodes: list[Chunk], prefills: list[Chunk], window: int | None
+        self, decodes: list[Chunk], prefills: list[Chunk], window: int | None, slots: Tensor
     ) -> AttentionPlan:
         cache, kernels = self.decoder.cache, self.decoder.kernels
         decode_masks = cache.blocks.dtype if kernels.decode_masks else None
         prefill_masks = cache.blocks.dtype if kernels.prefill_masks else None
         size, first = cache.block_size, len(decodes)
+        groups = plan_decodes(decodes, size, self.upload, decode_masks, window)
+        if self.decoder.copies is not None and window is None:
+            groups = self.decoder.copies.attach(groups, decodes, slots)
         return AttentionPlan(
-            decodes=plan_decodes(decodes, size, self.upload, decode_masks, window),
+            decodes=groups,
             prefills=plan_prefills(prefills, first, size, self.upload, prefill_masks, window),
         )
