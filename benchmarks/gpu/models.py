@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from inference.compact.config.shape import ModelShape
+from inference.compact.load.checkpoint import Affine
 from inference.compact.load.placement import Placement
-from inference.compact.load.weights import Affine, LayerWeights, Weights
+from inference.compact.load.weights import LayerWeights, Weights
 
 SCALE = 0.02
 COMMON: dict[str, Any] = {

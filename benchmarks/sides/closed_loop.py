@@ -26,6 +26,7 @@ class _Sink:
         self.last: Step | None = None
         self.ended: asyncio.Queue[int] = asyncio.Queue()
         self.usage: dict[int, int] = {}
+        self.logprob = 0.0
         self.error: BaseException | None = None
 
     def on_step(self, step: Step) -> None:
@@ -35,6 +36,7 @@ class _Sink:
             request = int.from_bytes(output.request)
             if output.tokens:
                 self.watch.came(request, len(output.tokens))
+            self.logprob += sum(each.logprob for each in output.prompt_logprobs or ())
             if output.finish is not None:
                 self.usage[request] = output.usage.cached_tokens
                 self.ended.put_nowait(request)
@@ -67,6 +69,13 @@ class ClosedLoop:
         """A closed loop of `width` requests; says also how many tokens each found cached."""
         timed, cached = self.loop.run_until_complete(self._run(prompts, outputs, width))
         return {**vars(timed), "cached": cached}
+
+    def scores(self, prompts: list[list[int]]) -> float:
+        """Sum of the log probabilities of all tokens but each prompt's first."""
+        self.sampling = {**self.sampling, "prompt_logprobs": 0}
+        self.sink.logprob = 0.0
+        self.run(prompts, [1] * len(prompts), 1)
+        return self.sink.logprob
 
     async def _run(
         self, prompts: list[list[int]], outputs: list[int], width: int

@@ -1,12 +1,13 @@
-"""Our compact engine as a node runs it: `python -m benchmarks.sides.compact DIR` and numbers.
+"""Our compact engine as a node runs it: `python -m benchmarks.sides.compact DIR OPTIONS`.
 
-The numbers are WIDTH, KV_MIB and MIXED_MS, which may be empty. With `engine.COMPACT_ENVIRONMENT`,
-which a node sets for itself before torch is imported.
+The options are those of `CompactOptions`, in JSON. With `started.COMPACT_ENVIRONMENT`, which a node
+sets for itself before torch is imported.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import sys
 import time
@@ -18,7 +19,7 @@ import torch
 from benchmarks.load import percentile
 from benchmarks.sides.closed_loop import ClosedLoop
 from benchmarks.sides.protocol import Watch, answer_until_closed
-from inference.compact.options import MEBIBYTE, CompactOptions
+from inference.compact.options import CompactOptions
 from inference.compact.run.loop import Model, StepLoop
 from inference.compact.run.native import NativeDecoder
 from inference.compact.run.runner import Runner
@@ -55,9 +56,8 @@ class _Opened(CompactEngine):
 class _Compact(ClosedLoop):
     engine: _Opened
 
-    def __init__(self, path: str, width: int, kv_mib: int, mixed_ms: int | None) -> None:
-        self.kv_bytes = kv_mib * MEBIBYTE
-        options = CompactOptions(running_max=width, kv_bytes=self.kv_bytes, mixed_ms=mixed_ms)
+    def __init__(self, path: str, options: CompactOptions) -> None:
+        self.kv_bytes = options.kv_bytes
         super().__init__(_Opened(Path(path), options))
 
     def kv_exceeded(self) -> int | None:
@@ -153,10 +153,11 @@ def read_gb_s() -> float:
 
 def load() -> dict[str, Any]:
     """The engine named on the command line."""
-    path, width, kv_mib, mixed_ms = sys.argv[1:]
-    compact = _Compact(path, int(width), int(kv_mib), int(mixed_ms) if mixed_ms else None)
+    path, options = sys.argv[1:]
+    compact = _Compact(path, CompactOptions(**json.loads(options)))
     return {
         "run": compact.run,
+        "scores": compact.scores,
         "cancels": compact.cancels,
         "short_beside_long": compact.short_beside_long,
         "kv_exceeded": compact.kv_exceeded,

@@ -1,7 +1,7 @@
 """vLLM at its best setting on few cores: in this process, compiled, a thread on every core.
 
 `python -m benchmarks.sides.vllm_best DIR WIDTH`, in vLLM's own environment and
-`engine.VLLM_ENVIRONMENT`. Its defaults (several processes, eager) are 1.7 to 2 times slower here.
+`started.VLLM_ENVIRONMENT`. Its defaults (several processes, eager) are 1.7 to 2 times slower here.
 """
 
 from __future__ import annotations

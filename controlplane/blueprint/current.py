@@ -129,6 +129,8 @@ def _tenant(actor: Actor, organization: Organization) -> dict[things.Key, things
             "content": project.allow_content_logging,
             "strict": project.strict,
             "labels": project.labels,
+            "cache_minutes": project.cache_minutes,
+            "cache_shared": project.cache_shared,
             "keeps_days": project.keeps_days,
             "content_readers": project.content_readers,
             "weight": project.weight,

@@ -110,6 +110,8 @@ class ProjectSpec(DocumentPart):
     content: bool | UnsetType = UNSET
     strict: bool | UnsetType = UNSET
     labels: Annotated[list[str], Meta(max_length=LABELS_MAX)] | UnsetType = UNSET
+    cache_minutes: int | UnsetType = UNSET
+    cache_shared: bool | UnsetType = UNSET
     keeps_days: int | UnsetType = UNSET
     content_readers: list[Role] | UnsetType = UNSET
     weight: int | UnsetType = UNSET

@@ -31,6 +31,10 @@ from controlplane.tenants.services import project_create, project_update, projec
 
 NOTE = "from a configuration document"
 _MODEL_NEEDS = ("pool", "context_window")
+# What a project decides about its requests: the document's names, and the table's.
+SETTINGS = {"safety": "safety_mode", "content": "allow_content_logging"} | {
+    name: name for name in ("strict", "labels", "cache_minutes", "cache_shared")
+}
 
 
 class Applying(NamedTuple):
@@ -104,15 +108,9 @@ def _project(step: Applying) -> None:
     project = project_named(organization, name=name)
     if project is None:
         project = project_create(actor=step.actor, organization=organization, name=name)
-    if step.changed("safety", "content", "strict", "labels"):
-        project_update(
-            actor=step.actor,
-            project=project,
-            safety_mode=step.after.get("safety", project.safety_mode),
-            allow_content_logging=step.after.get("content", project.allow_content_logging),
-            strict=step.after.get("strict"),
-            labels=step.after.get("labels"),
-        )
+    if step.changed(*SETTINGS):
+        settings = {SETTINGS[n]: each for n, each in step.after.items() if n in SETTINGS}
+        project_update(actor=step.actor, project=project, **settings)
     if step.changed("keeps_days", "content_readers"):
         wanted = {"keeps_days": project.keeps_days, "content_readers": project.content_readers}
         keeping = Keeping(*(step.after.get(name, value) for name, value in wanted.items()))

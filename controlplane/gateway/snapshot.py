@@ -1,6 +1,7 @@
 """The configuration that the hot path reads: immutable, replaced when its version changes."""
 
 from functools import cached_property
+from hashlib import blake2b
 from typing import Literal
 
 import msgspec
@@ -12,6 +13,8 @@ from controlplane.kernel.rules import PRIORITY_NORMAL, CanaryRules, RouteRule, R
 from inference.contract.parts import PICTURE_MARK_TOKENS
 
 SafetyMode = Literal["off", "flag", "block"]
+S_PER_MIN = 60
+SALT_BYTES = 32
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,10 +85,22 @@ class ProjectRecord(msgspec.Struct, frozen=True, kw_only=True):
     content: bool = False
     strict: bool = False
     labels: tuple[str, ...] = ()
+    cache_minutes: int = 0
+    cache_shared: bool = True
     model_budgets: dict[str, str] = {}
     users_budget: str = ""
     keeps_days: int = 0
     content_key: str = ""
+
+    def cache_salt(self, now_s: float) -> bytes:
+        """What separates the prefixes of its prompts now (Unix time) from those of others, and from
+        its own of `cache_minutes` ago.
+        """
+        if self.cache_shared and not self.cache_minutes:
+            return self.salt
+        span = now_s // (S_PER_MIN * self.cache_minutes) if self.cache_minutes else 0
+        name = f"{'' if self.cache_shared else self.id} {self.cache_minutes} {span:.0f}"
+        return blake2b(name.encode(), key=self.salt, digest_size=SALT_BYTES).digest()
 
     def kept(self, sent: dict[str, str]) -> dict[str, str]:
         """Of the labels of a request those that its charge is counted by."""

@@ -34,6 +34,7 @@ WEIGHT_MIN, WEIGHT_MAX = 1, 100
 LABELS_MAX = 8
 LABEL_CHARS_MAX = 64
 KEEPS_DAYS_MAX = 365
+CACHE_MINUTES_MAX = 7 * 24 * 60
 
 
 def owners_alone() -> list[str]:
@@ -111,8 +112,10 @@ class Project(BaseModel):
     """A part of an organization with its own keys, budget and safety mode.
 
     Where it is `strict`, requests with fields that no API has are refused. Of their labels those
-    named in `labels` are kept. What was said is kept for `keeps_days`, sealed with `content_key`,
-    itself wrapped; those in the roles of `content_readers` may read it.
+    named in `labels` are kept. A cached prefix of its prompts is found for `cache_minutes` at most,
+    0 for as long as it is cached, and by other projects where it is `cache_shared`. What was said
+    is kept for `keeps_days`, sealed with `content_key`, itself wrapped; those in the roles of
+    `content_readers` may read it.
     When nodes are full, tenants get work done in the proportion of their projects' `weight`.
     """
 
@@ -124,6 +127,8 @@ class Project(BaseModel):
     allow_content_logging = models.BooleanField(default=False)
     strict = models.BooleanField(default=False, db_default=False)
     labels = ArrayField(models.CharField(max_length=LABEL_CHARS_MAX), default=list, db_default=[])
+    cache_minutes = models.SmallIntegerField(default=0, db_default=0)
+    cache_shared = models.BooleanField(default=True, db_default=True)
     weight = models.SmallIntegerField(default=WEIGHT_MIN)
     keeps_days = models.SmallIntegerField(default=0, db_default=0)
     content_key = models.BinaryField(null=True, blank=True)
@@ -134,6 +139,10 @@ class Project(BaseModel):
     class Meta:
         db_table = "projects"
         constraints = [
+            models.CheckConstraint(
+                condition=models.Q(cache_minutes__range=(0, CACHE_MINUTES_MAX)),
+                name="project_cache_minutes_bounds",
+            ),
             models.CheckConstraint(
                 condition=models.Q(keeps_days=0, content_key=None)
                 | models.Q(keeps_days__range=(1, KEEPS_DAYS_MAX), content_key__isnull=False),

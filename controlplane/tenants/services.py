@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Iterable
+from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
@@ -12,6 +13,7 @@ from controlplane.kernel.clock import wall_s
 from controlplane.kernel.keys.playtoken import LIFETIME_S, PlayGrant, sign_grant
 from controlplane.tenants.access import require
 from controlplane.tenants.models import (
+    CACHE_MINUTES_MAX,
     LABEL_CHARS_MAX,
     LABELS_MAX,
     NAME_CHARS_MAX,
@@ -32,6 +34,9 @@ PLAYGROUND_BUDGETS_MAX = 8
 REASON_CHARS_MAX = 200
 # What other products take for all of them.
 ANY = "*"
+PROJECT_SETTINGS = (
+    "safety_mode", "allow_content_logging", "strict", "labels", "cache_minutes", "cache_shared",
+)  # fmt: skip
 
 
 def organization_create(*, actor: Actor, name: str, owner: User, project: str = "") -> Organization:
@@ -74,25 +79,18 @@ def project_rename(*, actor: Actor, project: Project, name: str) -> Project:
         return _project_change(actor, project, "project.rename", {"name": name}, before=before)
 
 
-def project_update(
-    *,
-    actor: Actor,
-    project: Project,
-    safety_mode: str,
-    allow_content_logging: bool,
-    strict: bool | None = None,
-    labels: Iterable[str] | None = None,
-) -> Project:
-    """Set what a project decides about its requests; None leaves `strict` or `labels` as it is."""
+def project_update(*, actor: Actor, project: Project, **changes: Any) -> Project:
+    """Set what a project decides about its requests, by the names of `PROJECT_SETTINGS`; what is
+    left out keeps its value.
+    """
     require(actor, Action.PROJECT_UPDATE, project.organization_id)
-    if safety_mode not in SafetyMode.values:
+    wanted: dict[str, Any] = {name: getattr(project, name) for name in PROJECT_SETTINGS} | changes
+    if wanted["safety_mode"] not in SafetyMode.values:
         raise ValidationError({"safety_mode": f"Must be one of {', '.join(SafetyMode.values)}."})
-    wanted: Facts = {
-        "safety_mode": safety_mode,
-        "allow_content_logging": allow_content_logging,
-        "strict": project.strict if strict is None else strict,
-        "labels": project.labels if labels is None else _label_names(labels),
-    }
+    if not 0 <= wanted["cache_minutes"] <= CACHE_MINUTES_MAX:
+        told = f"Must be 0 (no limit) to {CACHE_MINUTES_MAX} minutes."
+        raise ValidationError({"cache_minutes": told})
+    wanted["labels"] = _label_names(wanted["labels"])
     return _project_change(actor, project, "project.update", wanted)
 
 

@@ -5,7 +5,14 @@ from dataclasses import dataclass
 
 MEBIBYTE = 1024 * 1024
 PLACES = {"device": ("auto", "cpu", "cuda"), "dtype": ("auto", "bfloat16", "float32")}
-CHOICES = {**PLACES, "kernels": ("auto", "native", "torch"), "speculate": ("auto", "on", "off")}
+# Bits of a weight that is rounded as it is read.
+QUANTIZE = {"off": 0, "int8": 8, "int4": 4}
+CHOICES = {
+    **PLACES,
+    "kernels": ("auto", "native", "torch"),
+    "speculate": ("auto", "on", "off"),
+    "quantize": tuple(QUANTIZE),
+}
 LEAST_ONE = (
     "block_size", "kv_bytes", "step_tokens", "mixed_prefill_tokens", "drafts_max", "kv_blocks",
     "mixed_ms", "threads",
@@ -24,6 +31,7 @@ class CompactOptions:
     `threads` None leaves torch's own choice. `speculate` auto drafts tokens by prompt lookup, up to
     `drafts_max` per sequence and step, as long as that pays; on drafts in any case.
     `kernels` native is our own C code on CPUs that it is written for; auto takes it where it can.
+    `quantize` rounds weights that are stored in full, which only the native code can use.
     """
 
     name: str | None = None
@@ -40,6 +48,7 @@ class CompactOptions:
     speculate: str = "auto"
     drafts_max: int = 4
     kernels: str = "auto"
+    quantize: str = "off"
 
     def __post_init__(self) -> None:
         check_fields(self, CHOICES, LEAST_ONE)

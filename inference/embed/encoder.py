@@ -10,8 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from inference.compact.load.checkpoint import Checkpoint, Plain
 from inference.compact.load.placement import DTYPES
-from inference.compact.load.weights import Affine, Checkpoint
+from inference.compact.load.safetensors import Safetensors
 from inference.embed.shape import EncoderShape
 
 
@@ -19,12 +20,12 @@ from inference.embed.shape import EncoderShape
 class Layer:
     """One layer; the projections to queries, keys and values are fused."""
 
-    qkv: Affine
-    out: Affine
-    attention_norm: Affine
-    up: Affine
-    down: Affine
-    norm: Affine
+    qkv: Plain
+    out: Plain
+    attention_norm: Plain
+    up: Plain
+    down: Plain
+    norm: Plain
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,8 +33,8 @@ class ScoreHead:
     """What a cross-encoder has besides: `second` makes a token one of the second text."""
 
     second: Tensor
-    pooler: Affine
-    label: Affine
+    pooler: Plain
+    label: Plain
 
     def types(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """What is added to each embedding; the token that ends an input ends its first text."""
@@ -52,7 +53,8 @@ class Encoder:
     def __init__(self, folder: Path, shape: EncoderShape, *, dtype: str, device: str) -> None:
         self.shape = shape
         self.device = device
-        tensors = _Tensors(Checkpoint(folder, DTYPES[dtype], device), shape)
+        stored = Safetensors(folder)
+        tensors = _Tensors(Checkpoint(stored, DTYPES[dtype], device, dense=True), shape)
         self.words = tensors.table("word_embeddings", shape.vocab_size)
         # Tokens of one text, or of the first of two, are all of the first type.
         kinds = tensors.table("token_type_embeddings", shape.token_types)
@@ -95,7 +97,7 @@ class Encoder:
         weights = real[:, :, None].float()
         return (x * weights).sum(dim=1) / weights.sum(dim=1)
 
-    def _norm(self, x: Tensor, norm: Affine) -> Tensor:
+    def _norm(self, x: Tensor, norm: Plain) -> Tensor:
         return F.layer_norm(x, (self.shape.hidden_size,), *norm, self.shape.norm_eps)
 
 
@@ -114,9 +116,9 @@ class _Tensors:
         named = self._named(f"embeddings.{name}.weight")
         return self._checkpoint.take(named, rows, self._shape.hidden_size)
 
-    def affine(self, rows: dict[str, int], *inner: int) -> Affine:
+    def affine(self, rows: dict[str, int], *inner: int) -> Plain:
         named = {self._named(name): count for name, count in rows.items()}
-        return self._checkpoint.affine(named, *inner)
+        return self._checkpoint.affine(named, *inner).plain()
 
     def head(self, kinds: Tensor) -> ScoreHead:
         """The classifier above a cross-encoder; `kinds` are the embeddings of token types."""

@@ -22,9 +22,10 @@ from inference.compact.load.placement import Placement, choose_placement
 from inference.compact.options import CompactOptions
 from inference.compact.run.ceilings import measure_ceilings
 from inference.compact.run.loop import StepLoop
+from inference.compact.run.native import NativeDecoder
 from inference.compact.run.path import compute_path
 from inference.compact.run.roofline import Roofline, Work
-from inference.compact.run.runner import Runner
+from inference.compact.run.runner import LoadedModel, Runner
 from inference.compact.schedule.blocks import BlockPool
 from inference.compact.schedule.outputs import StopRules
 from inference.compact.schedule.scheduler import Scheduler
@@ -32,6 +33,7 @@ from inference.contract.blocks import split_hashes
 from inference.contract.capabilities import Capability, capabilities
 from inference.contract.frames import Job, KvEvents, Sampling, Step
 from inference.contract.grammar import Grammar
+from inference.contract.roofline import Ceilings
 from inference.engines.admission import check_job, check_room
 from inference.engines.base import Computing, EngineEvents, EngineFacts, clock_us, thread_cpu_s
 from inference.errors import JobRefused
@@ -165,32 +167,37 @@ class CompactEngine:
     def build(self) -> StepLoop:
         """Load the model and warm it up; runs in the engine's thread."""
         # Before the weights are in memory, where there is room for it.
-        roofline = self._measure()
+        ceilings = self._measure()
         runner = self.load(self._path, self._shape, self._placement)
         path = compute_path(runner.model, self._placement)
         self.facts = msgspec.structs.replace(self.facts, path=path)
         # With a pool of its own: the blocks that it fills cause no event and are not shared.
         _warm_up(self._step_loop(runner, None), self.facts)
+        roofline = None if ceilings is None else Roofline(self._work(runner.model), ceilings)
         return self._step_loop(runner, roofline)
 
     def load(self, folder: Path, shape: ModelShape, placement: Placement) -> Runner:
         """The model in memory; runs in the engine's thread."""
         return Runner.load(folder, shape, placement)
 
-    def _measure(self) -> Roofline | None:
+    def _work(self, model: LoadedModel | None = None) -> Work:
+        """Before there is a model as if its weights were not quantized."""
+        stored = model.packer.weight_bytes if isinstance(model, NativeDecoder) else None
+        return Work(self._shape, self._placement.torch_dtype.itemsize, stored)
+
+    def _measure(self) -> Ceilings | None:
         """None for what is not counted: which experts a step reads."""
         placement = self._placement
         if self._shape.experts is not None:
             return None
-        work = Work(self._shape, placement.torch_dtype.itemsize)
         try:
-            ceilings = measure_ceilings(placement.device, work.weight_bytes)
+            ceilings = measure_ceilings(placement.device, self._work().weight_bytes)
         except RuntimeError:
             # Out of memory, or products that the device does not have: it can serve all the same.
             log.warning("ceilings_not_measured", exc_info=True)
             return None
         self.facts = msgspec.structs.replace(self.facts, ceilings=ceilings)
-        return Roofline(work, ceilings)
+        return ceilings
 
     def _step_loop(self, runner: Runner, roofline: Roofline | None) -> StepLoop:
         pool = BlockPool(self.facts.kv_blocks, self.facts.block_size)

@@ -6,7 +6,7 @@ import pytest
 
 from inference.compact.config.shape import read_shape
 from inference.compact.load.placement import choose_placement
-from inference.compact.native.build import reason_against
+from inference.compact.native.choice import reason_against
 from inference.compact.options import CompactOptions
 from tests.support.shipped import SHIPPED
 

@@ -71,6 +71,9 @@ def test_projects_start_private_and_unfiltered() -> None:
             actor=cast.alice, project=cast.project, safety_mode="x", allow_content_logging=False
         )
     assert list(caught.value.message_dict) == ["safety_mode"]
+    with pytest.raises(ValidationError) as caught:
+        project_update(actor=cast.alice, project=cast.project, cache_minutes=-1)
+    assert list(caught.value.message_dict) == ["cache_minutes"]
 
 
 def test_only_who_runs_the_installation_weighs_tenants_against_each_other() -> None:

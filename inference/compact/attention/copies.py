@@ -51,7 +51,9 @@ class Copy:
         """Keys and values `[rows * kv_heads, tokens, head_dim]`, this step's included."""
         keys, values = self._parts[layer]
         if self._places is None:
-            for part, found in zip((keys, values), self._kv.gather(layer, group.table), strict=True):
+            for part, found in zip(
+                (keys, values), self._kv.gather(layer, group.table), strict=True
+            ):
                 part.view(found.shape).copy_(found)
         else:
             flat = self._flat[layer]

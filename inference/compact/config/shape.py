@@ -16,6 +16,7 @@ from inference.compact.config.architectures import (
     read_windows,
 )
 from inference.compact.config.fields import Fields
+from inference.compact.config.quantization import Quantization, read_quantization
 from inference.compact.config.rope import Rope, YarnScaling, read_rope
 
 
@@ -46,6 +47,7 @@ class ModelShape:
     windows: tuple[int | None, ...]
     turned: tuple[bool, ...]
     experts: ExpertShape | None
+    quantization: Quantization | None
     eos: frozenset[int]
 
 
@@ -87,6 +89,7 @@ def read_shape(folder: Path) -> ModelShape:
         windows=read_windows(fields, architecture, layers, context),
         turned=read_turned(fields, architecture, layers),
         experts=read_experts(fields, architecture, layers),
+        quantization=read_quantization(fields),
         eos=_end_tokens(folder, fields, vocab_size),
     )
 
@@ -94,16 +97,16 @@ def read_shape(folder: Path) -> ModelShape:
 def _architecture(fields: Fields) -> tuple[str, Architecture]:
     names = fields.values.get("architectures")
     if not isinstance(names, list) or len(names) != 1 or names[0] not in ARCHITECTURES:
+        known = ", ".join(ARCHITECTURES)
         raise fields.error(
-            "architectures", f"{names!r} is not supported; one of {', '.join(ARCHITECTURES)} is"
+            "architectures",
+            f"{names!r} is not supported: this engine computes {known}; try --engine vllm",
         )
     return str(names[0]), ARCHITECTURES[names[0]]
 
 
 def _refuse_unsupported(fields: Fields, architecture: Architecture) -> None:
     fields.require("hidden_act", "silu")
-    if "quantization_config" in fields.values:
-        raise fields.error("quantization_config", "quantized weights are not supported")
     if not architecture.qkv_bias and "attention_bias" not in architecture.heeds:
         fields.require("attention_bias", False)
     if "mlp_bias" not in architecture.heeds:

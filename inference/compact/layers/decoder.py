@@ -12,10 +12,12 @@ from inference.compact.attention.kernels import choose_kernels
 from inference.compact.batch.tensors import Batch
 from inference.compact.config.architectures import ExpertShape
 from inference.compact.config.shape import ModelShape
+from inference.compact.grouped import dense
 from inference.compact.layers.ops import HeadSizes, choose_ops, rope_table
 from inference.compact.layers.project import packed, project
+from inference.compact.load.checkpoint import Affine
 from inference.compact.load.placement import Placement
-from inference.compact.load.weights import Affine, LayerWeights, Weights
+from inference.compact.load.weights import LayerWeights, Weights
 
 
 class Decoder:
@@ -71,7 +73,8 @@ def feed_forward(
 ) -> Tensor:
     """Outputs of the size of x, `[rows, hidden]`."""
     if layer.router is not None and experts is not None:
-        return _mixture(x, layer.router, layer.gate_up.weight, layer.down.weight, experts)
+        gate_up, down = dense(layer.gate_up.weight), dense(layer.down.weight)
+        return _mixture(x, layer.router, gate_up, down, experts)
     return project(gate(project(x, layer.gate_up)), layer.down)
 
 

@@ -4,12 +4,12 @@ fast in bfloat16 at one row, and in float32 above a few. Called by internal name
 
 import torch
 
-from inference.compact.load.weights import Affine
+from inference.compact.load.checkpoint import Affine
 
-product = torch.ops.mkldnn._linear_pointwise.default
 reorder = torch.ops.mkldnn._reorder_linear_weight.default
 
 
 def pack(affine: Affine) -> Affine:
     """The same for `project`."""
-    return Affine(reorder(affine.weight), affine.bias)
+    weight, bias = affine.plain()
+    return Affine(reorder(weight), bias)

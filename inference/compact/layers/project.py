@@ -10,8 +10,9 @@ from torch.nn.functional import linear
 
 from inference.compact.candidates import Candidates, first_that_agrees
 from inference.compact.config.shape import ModelShape
+from inference.compact.load.checkpoint import Affine
 from inference.compact.load.placement import PROBE_ROWS, Placement, least_seconds
-from inference.compact.load.weights import Affine, Weights
+from inference.compact.load.weights import Weights
 
 Pack = Callable[[Affine], Affine]
 PACKED: Candidates = (("inference.compact.layers.packed", "pack"),)
@@ -21,9 +22,10 @@ TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
 
 def project(x: Tensor, affine: Affine) -> Tensor:
     """Rows `[rows, outputs]` of rows `[rows, inputs]`."""
-    if not affine.weight.is_mkldnn:
-        return linear(x, *affine)
-    found: Tensor = torch.ops.mkldnn._linear_pointwise(x, *affine, "none", [], "")
+    weight, bias = affine.plain()
+    if not weight.is_mkldnn:
+        return linear(x, weight, bias)
+    found: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return found
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from inference.compact.config.shape import ModelShape
-from inference.compact.native.build import instruction_sets, reason_against
+from inference.compact.native.choice import chosen, reason_against
 from inference.compact.options import CompactOptions
 from inference.errors import ModelError
 
@@ -36,6 +36,7 @@ class Placement:
     kv_blocks: int
     threads: int | None
     kernels: str = "torch"
+    quantize: str = "off"
     slow: str = ""
 
     @property
@@ -49,6 +50,9 @@ def choose_placement(shape: ModelShape, options: CompactOptions) -> Placement:
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     kernels, slow = _choose_kernels(shape, options, device)
+    if options.quantize != "off" and kernels != "native":
+        reason = slow or f"kernels are {options.kernels}, the device is {device}"
+        raise ModelError(f"quantize: {options.quantize} needs native code: {reason}")
     dtype = options.dtype
     if dtype == "auto":
         narrow = kernels == "native" or device == "cuda"
@@ -66,6 +70,7 @@ def choose_placement(shape: ModelShape, options: CompactOptions) -> Placement:
         kv_blocks=kv_blocks,
         threads=options.threads,
         kernels=kernels,
+        quantize=options.quantize,
         slow=slow,
     )
 
@@ -90,7 +95,7 @@ def _choose_kernels(shape: ModelShape, options: CompactOptions, device: str) -> 
     reason = next((each for each, holds in reasons.items() if holds), None)
     reason = reason or reason_against(shape, options.block_size)
     if reason is None:
-        log.info("steps are computed by native code for %s", instruction_sets()[0].name)
+        log.info("steps are computed by native code for %s", chosen()[0].name)
         return "native", ""
     if options.kernels == "native":
         raise ModelError(f"kernels: native code cannot be used: {reason}")

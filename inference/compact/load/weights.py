@@ -1,135 +1,26 @@
-"""Tensors of a checkpoint folder by name: one safetensors file, or shards with an index; and the
-weights of a decoder among them, fused and split as it wants them.
+"""The weights of a decoder, fused and split as it wants them, from a checkpoint folder.
 
 Every complaint is a `ModelError` that names the file or the tensor.
 """
 
-import json
 import logging
-import time
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from inference.compact.config.architectures import ExpertShape
 from inference.compact.config.shape import ModelShape
+from inference.compact.grouped import BYTE_BITS, Grouped, dense
+from inference.compact.load.checkpoint import Affine, Checkpoint, open_source
 from inference.compact.load.placement import Placement
-from inference.compact.options import MEBIBYTE
-from inference.errors import ModelError
+from inference.compact.load.rounding import rounded
+from inference.compact.options import QUANTIZE
 
-SINGLE = "model.safetensors"
-INDEX = "model.safetensors.index.json"
-STORED_DTYPES = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
-# Old files carry the rotary frequencies, which follow from the configuration.
-DERIVED_SUFFIX = ".rotary_emb.inv_freq"
-# Large models take minutes to read; log lines say how far they are.
-PROGRESS_INTERVAL_S = 2.0
+EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 log = logging.getLogger(__name__)
-
-
-class ReadingProgress:
-    """Counts bytes that were read of `total_bytes`; silent while all goes quickly."""
-
-    def __init__(self, total_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._total_bytes = total_bytes
-        self._read_bytes = 0
-        self._clock = clock
-        self._said_s = clock()
-
-    def add(self, read_bytes: int) -> None:
-        self._read_bytes += read_bytes
-        now = self._clock()
-        if now - self._said_s >= PROGRESS_INTERVAL_S:
-            self._said_s = now
-            read, total = self._read_bytes // MEBIBYTE, self._total_bytes // MEBIBYTE
-            log.info("reading weights %d/%d MiB", read, total)
-
-
-class Affine(NamedTuple):
-    """Weight and bias of a projection or a norm; the bias is None where there is none."""
-
-    weight: Tensor
-    bias: Tensor | None = None
-
-
-class Checkpoint:
-    """Reads one tensor at a time, so that no second copy of the model exists.
-
-    Files stay open and mapped as long as the object lives; only what is taken is read.
-    """
-
-    def __init__(self, folder: Path, dtype: torch.dtype, device: str) -> None:
-        self.folder = folder
-        self.dtype = dtype
-        self.device = device
-        self._opened: dict[str, Any] = {}
-        self._files = self._files_of_tensors()
-        self._taken: set[str] = set()
-        self._progress = ReadingProgress(self._size_bytes())
-
-    def take(self, name: str, *size: int) -> Tensor:
-        if name not in self._files:
-            raise ModelError(f"{self.folder}: no weights for {name}")
-        path = self.folder / self._files[name]
-        try:
-            stored = self._open(path).get_slice(name)
-            found = tuple(stored.get_shape())
-            if found != size:
-                raise ModelError(f"{path}: {name}: is {found}, must be {size}")
-            tensor: Tensor = stored[:]
-        except (OSError, SafetensorError) as error:
-            raise ModelError(f"{path}: {name}: {error}") from error
-        if tensor.dtype not in STORED_DTYPES:
-            raise ModelError(f"{path}: {name}: {tensor.dtype} is not supported")
-        self._progress.add(tensor.nbytes)
-        tensor = tensor.to(dtype=self.dtype, device=self.device).contiguous()
-        if not bool(tensor.isfinite().all()):
-            raise ModelError(f"{path}: {name}: holds values that are not finite")
-        self._taken.add(name)
-        return tensor
-
-    def affine(self, rows: Mapping[str, int], *inner: int, biased: bool = True) -> Affine:
-        """Modules that read the same input, or one alone, fused; each has so many rows."""
-        weights = [self.take(f"{name}.weight", count, *inner) for name, count in rows.items()]
-        weight = weights[0] if len(weights) == 1 else torch.cat(weights)
-        if not biased:
-            return Affine(weight)
-        return Affine(weight, torch.cat([self.take(f"{n}.bias", rows[n]) for n in rows]))
-
-    def refuse_leftovers(self, spare: str | None) -> None:
-        """Refuse tensors that were not read: ignoring them would serve another model."""
-        for name in sorted(self._files.keys() - self._taken):
-            if name != spare and not name.endswith(DERIVED_SUFFIX):
-                path = self.folder / self._files[name]
-                raise ModelError(f"{path}: {name}: is not part of the architecture in config.json")
-
-    def _size_bytes(self) -> int:
-        paths = [self.folder / file for file in set(self._files.values())]
-        return sum(path.stat().st_size for path in paths if path.exists())
-
-    def _open(self, path: Path) -> Any:
-        if path.name not in self._opened:
-            try:
-                self._opened[path.name] = safe_open(path, framework="pt")
-            except (OSError, SafetensorError) as error:
-                raise ModelError(f"{path}: {error}") from error
-        return self._opened[path.name]
-
-    def _files_of_tensors(self) -> dict[str, str]:
-        index = self.folder / INDEX
-        if not index.exists():
-            return dict.fromkeys(self._open(self.folder / SINGLE).keys(), SINGLE)
-        try:
-            files = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-            return {str(name): Path(file).name for name, file in files.items()}
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ModelError(f"{index}: no usable weight_map: {error!r}") from error
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -152,30 +43,36 @@ class LayerWeights:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Weights:
-    """A whole model. `head` is the embedding itself where the two are tied."""
+    """A whole model. `head` is the embedding where the two are tied, as it is stored."""
 
     embedding: Tensor
     layers: list[LayerWeights]
     norm: Tensor
-    head: Tensor
+    head: Tensor | Grouped
 
 
 def load_weights(folder: Path, shape: ModelShape, placement: Placement) -> Weights:
     """Read all tensors the shape asks for, in the placement's dtype and on its device."""
-    checkpoint = Checkpoint(folder, placement.torch_dtype, placement.device)
-    loader = _Loader(checkpoint, shape)
-    take = checkpoint.take
-    embedding = take("model.embed_tokens.weight", shape.vocab_size, shape.hidden_size)
-    head = embedding
-    if not shape.tied_embeddings:
-        head = take("lm_head.weight", shape.vocab_size, shape.hidden_size)
-    weights = Weights(
-        embedding=embedding,
-        layers=[loader.layer(index) for index in range(shape.layers)],
-        norm=take("model.norm.weight", shape.hidden_size),
-        head=head,
+    checkpoint = Checkpoint(
+        open_source(folder, shape),
+        placement.torch_dtype,
+        placement.device,
+        dense=placement.kernels != "native",
+        bits=QUANTIZE[placement.quantize],
     )
-    checkpoint.refuse_leftovers("lm_head.weight" if shape.tied_embeddings else None)
+    loader = _Loader(checkpoint, shape)
+    size = shape.vocab_size, shape.hidden_size
+    stored = checkpoint.matrix(EMBEDDING, *size)
+    head = stored if shape.tied_embeddings else checkpoint.matrix(HEAD, *size)
+    weights = Weights(
+        embedding=dense(stored).to(placement.torch_dtype),
+        layers=[loader.layer(index) for index in range(shape.layers)],
+        norm=checkpoint.take("model.norm.weight", shape.hidden_size),
+        head=rounded(head, BYTE_BITS if checkpoint.bits else 0),
+    )
+    checkpoint.refuse_leftovers(HEAD if shape.tied_embeddings else None)
+    if checkpoint.widened:
+        log.info("%d quantized weights take as much memory as others here", checkpoint.widened)
     return weights
 
 
@@ -223,7 +120,7 @@ class _Loader:
         down = router.new_empty(experts.count, hidden, experts.width)
         for number in range(experts.count):
             expert = f"{module}experts.{number}."
-            gates = dict.fromkeys((f"{expert}{names.gate}", f"{expert}{names.up}"), experts.width)
-            gate_up[number] = self.affine(gates, hidden, biased=False).weight
+            gates = (f"{expert}{name}.weight" for name in (names.gate, names.up))
+            gate_up[number] = torch.cat([self.take(name, experts.width, hidden) for name in gates])
             down[number] = self.take(f"{expert}{names.down}.weight", hidden, experts.width)
         return router, Affine(gate_up), Affine(down)

@@ -1,8 +1,7 @@
 """Builds the C code with the machine's own compiler and keeps the result in the user's cache.
 
-The instruction set is the best of those that the CPU has and isa/ has a header for. A build is
-named after its sources, flags, CPU and compiler, so it is made once on each machine.
-Whether a machine and a model can use it is said here, too. Imports no torch.
+A build is named after its sources, flags, CPU and compiler, so it is made once on each machine.
+Where there is no compiler, one that prebuild.py made of the same sources does as well.
 """
 
 import contextlib
@@ -13,58 +12,60 @@ import platform
 import shutil
 import stat
 import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from inference.compact.config.shape import ModelShape
 from inference.compact.native.library import load_library
 
 SOURCE = Path(__file__).parent
-FLAGS = (
-    "-std=gnu11",
-    "-O3",
-    "-mtune=native",
-    "-fno-strict-aliasing",
-    "-shared",
-    "-fPIC",
-    "-pthread",
-)
+PREBUILT = SOURCE / "prebuilt"
+FLAGS = ("-std=gnu11", "-O3", "-fno-strict-aliasing", "-shared", "-fPIC", "-pthread")
+TUNED = "-mtune=native"
 COMPILERS = ("cc", "gcc", "clang")
 BUILD_SECONDS_MAX = 120
 # Builds of past versions that are kept.
-BUILDS_MAX = 4
+BUILDS_MAX = 8
 PRIVATE = 0o700
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
-MACHINES = ("x86_64", "aarch64")
-BLOCK_SIZE = 32
-# As step.c and attention.h have them.
-VECTOR = 16
-HEAD_DIM_MAX = 256
-SHARING_MAX = 64
+X86, ARM = MACHINES = ("x86_64", "aarch64")
+# Of Linux on x86-64, as its headers have them: a process must ask for the registers of AMX.
+SYS_ARCH_PRCTL = 158
+ARCH_REQ_XCOMP_PERM = 0x1023
+XFEATURE_XTILEDATA = 18
 
 
 @dataclass(frozen=True)
 class InstructionSet:
-    """What a build uses: flags that the CPU must have, as Linux names them, and the compiler's."""
+    """What a build uses: flags that the CPU must have, as Linux names them, the compiler's, and
+    the machines that there are builds for.
+    """
 
     name: str
     needs: tuple[str, ...]
     flags: tuple[str, ...]
+    machines: tuple[str, ...] = (X86,)
 
 
-_AVX512 = ("avx2", "fma", "bmi2", "avx512f", "avx512bw", "avx512dq", "avx512vl")
+def _x86(name: str, *needs: str) -> InstructionSet:
+    flags = (each.replace("_", "-" if each.startswith("amx") else "") for each in needs)
+    return InstructionSet(name, needs, tuple(f"-m{flag}" for flag in flags))
+
+
+_AVX2 = ("avx2", "fma", "bmi2")
+_AVX512 = (*_AVX2, "avx512f", "avx512bw", "avx512dq", "avx512vl")
+TILES = "amx_tile"
 # From the best on; the last is for every CPU.
-INSTRUCTION_SETS = tuple(
-    InstructionSet(name, needs, tuple(f"-m{flag.replace('_', '')}" for flag in needs))
-    for name, needs in (
-        ("AVX512-BF16", (*_AVX512, "avx512_bf16")),
-        ("AVX-512", _AVX512),
-        ("AVX2", _AVX512[:3]),
-        ("generic", ()),
-    )
+INSTRUCTION_SETS = (
+    _x86("AMX-BF16", *_AVX512, "avx512_bf16", "avx512_vnni", TILES, "amx_bf16"),
+    _x86("AVX512-BF16", *_AVX512, "avx512_bf16", "avx512_vnni"),
+    _x86("AVX512-VNNI", *_AVX512, "avx512_vnni"),
+    _x86("AVX-512", *_AVX512),
+    _x86("AVX-VNNI", *_AVX2, "avx_vnni"),
+    _x86("AVX2", *_AVX2),
+    InstructionSet("NEON-BF16", ("asimd", "bf16"), ("-march=armv8.2-a+bf16",), (ARM,)),
+    InstructionSet("generic", (), (), MACHINES),
 )
 
 
@@ -73,30 +74,48 @@ class NativeUnavailable(Exception):
 
 
 def instruction_sets() -> list[InstructionSet]:
-    """Those that the CPU has, from the best on."""
+    """Those that the CPU has and Linux grants, from the best on."""
     present = cpu_flags()
+    if TILES in present and not tiles_granted():
+        present -= {TILES}
     return [each for each in INSTRUCTION_SETS if present.issuperset(each.needs)]
 
 
 @cache
-def native_library(isa: InstructionSet | None = None) -> ctypes.CDLL:
-    """The built library, by default for the CPU's best instruction set, made now if need be; raises
-    `NativeUnavailable`.
-    """
+def tiles_granted() -> bool:
+    """Whether this process may use the tiles of AMX; asks Linux for them."""
+    asked = (SYS_ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)
+    return not ctypes.CDLL(None).syscall(*map(ctypes.c_long, asked))
+
+
+@cache
+def native_library(isa: InstructionSet) -> ctypes.CDLL:
+    """The built library, made now if need be; raises `NativeUnavailable`."""
+    compiler = find_compiler()
+    prebuilt = prebuilt_path(isa, platform.machine())
+    if compiler is None and not prebuilt.exists():
+        raise NativeUnavailable("no C compiler found; install gcc or clang")
     try:
-        return _load(_built(isa or instruction_sets()[0]))
+        return _load(prebuilt) if compiler is None else _load(_built(compiler, isa))
     except OSError as error:
         # As where the disk is full or may only be read.
         raise NativeUnavailable(str(error)) from error
 
 
-def _built(isa: InstructionSet) -> Path:
+def prebuilt_path(isa: InstructionSet, machine: str) -> Path:
+    """Where prebuild.py puts a library of these sources. It lies beside this module, so whoever
+    can write there needs no library to run code.
+    """
+    return PREBUILT / f"{machine}-{isa.name}-{_digest(*FLAGS, *isa.flags)}.so"
+
+
+def _built(compiler: str, isa: InstructionSet) -> Path:
     folder = _cache_folder()
-    compiler = _compiler()
-    flags = (*FLAGS, *isa.flags)
-    path = folder / f"{_digest(compiler, flags)}.so"
+    flags = (*FLAGS, TUNED, *isa.flags)
+    parts = (*flags, *sorted(cpu_flags()), compiler, _run([compiler, "--version"]))
+    path = folder / f"{_digest(*parts)}.so"
     if not path.exists():
-        _build(compiler, flags, path)
+        build(compiler, flags, path)
         _forget_old(folder, path)
     if _is_foreign(path):
         raise NativeUnavailable(f"{path} can be written by others")
@@ -108,7 +127,8 @@ def _load(path: Path) -> ctypes.CDLL:
         return load_library(path)
     except (OSError, AttributeError) as error:
         # As an unclean shutdown may leave it; the next start makes another.
-        path.unlink(missing_ok=True)
+        if path.parent != PREBUILT:
+            path.unlink(missing_ok=True)
         raise NativeUnavailable(f"{path} cannot be loaded: {error}") from error
 
 
@@ -118,29 +138,25 @@ def cpu_flags() -> frozenset[str]:
         lines = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
         return frozenset()
-    found = (line.partition(":")[2] for line in lines if line.startswith("flags"))
+    found = (line.partition(":")[2] for line in lines if line.startswith(("flags", "Features")))
     return frozenset(next(found, "").split())
 
 
-def _compiler() -> str:
-    for name in COMPILERS:
-        found = shutil.which(name)
-        if found is not None:
-            return found
-    raise NativeUnavailable("no C compiler found; install gcc or clang")
+def find_compiler() -> str | None:
+    """The machine's own, None without one."""
+    return next(filter(None, map(shutil.which, COMPILERS)), None)
 
 
-def _digest(compiler: str, flags: tuple[str, ...]) -> str:
+def _digest(*parts: str) -> str:
     made_from = hashlib.sha256()
     for source in sorted(SOURCE.rglob("*.[ch]")):
         made_from.update(source.read_bytes())
-    version = _run([compiler, "--version"])
-    for part in (*flags, *sorted(cpu_flags()), compiler, version):
+    for part in parts:
         made_from.update(part.encode() + b"\0")
     return made_from.hexdigest()
 
 
-def _build(compiler: str, flags: tuple[str, ...], path: Path) -> None:
+def build(compiler: str, flags: tuple[str, ...], path: Path) -> None:
     """Compile next to the target and rename, so that half a library is never seen."""
     handle, made = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
     os.close(handle)
@@ -197,34 +213,3 @@ def _forget_old(folder: Path, present: Path) -> None:
         others.sort(key=lambda path: path.stat().st_mtime, reverse=True)
         for path in others[BUILDS_MAX:]:
             path.unlink()
-
-
-def reason_against(shape: ModelShape, block_size: int) -> str | None:
-    """Why the native step cannot be used, or None; builds the library to find out."""
-    if sys.platform != "linux" or platform.machine() not in MACHINES:
-        return f"it is written for Linux on {' or '.join(MACHINES)}"
-    reason = _reason_of_shape(shape, block_size)
-    if reason is not None:
-        return reason
-    try:
-        native_library()
-    except NativeUnavailable as error:
-        return str(error)
-    return None
-
-
-def _reason_of_shape(shape: ModelShape, block_size: int) -> str | None:
-    if block_size != BLOCK_SIZE:
-        return f"block_size is {block_size}, not {BLOCK_SIZE}"
-    if shape.experts is not None:
-        return "the model has experts"
-    if shape.heads // shape.kv_heads > SHARING_MAX:
-        return f"more than {SHARING_MAX} query heads share a key head"
-    if shape.head_dim > HEAD_DIM_MAX:
-        return f"head_dim is above {HEAD_DIM_MAX}"
-    for field in ("hidden_size", "intermediate_size", "head_dim"):
-        # The rows of x are added to in whole panels of two vectors.
-        step = 2 * VECTOR if field == "hidden_size" else VECTOR
-        if getattr(shape, field) % step:
-            return f"{field} is not a multiple of {step}"
-    return None

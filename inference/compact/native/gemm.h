@@ -22,11 +22,13 @@
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define LINE 64
 
-/* y = x W + bias. `k` is even; `outputs` are what is stored of the panels' columns. */
+/* y = x W + bias. `k` is even; `outputs` are what is stored of the panels' columns. Quantized weights
+ * have codes of `bits`, else 0, and the other fields; see quantized.h. */
 struct linear {
-    const bf16 *weights;
+    const void *weights;
     const float *bias;
-    int32_t k, panels, outputs;
+    int32_t k, panels, outputs, bits, group, centred;
+    float unit;
 };
 
 /* STORE fp32, ADD to fp32, or GATE: a panel holds 16 gates and their 16 ups, out come operands. */
@@ -35,10 +37,13 @@ enum finish { STORE, ADD, GATE };
 struct product {
     const struct linear *linear;
     const operand *in;
+    const struct quantized *quantized;
     void *out;
     int64_t in_stride, out_stride;
     int32_t rows, row_parts, panel_parts;
     enum finish finish;
+    /* Computes so many rows by panels up to an end. */
+    void (*compute)(const struct product *, int row, int rows, int panel, int end);
 };
 
 /* Pairs of weights and operands that are multiplied in turn: where the first lie, how far it is to
@@ -103,6 +108,12 @@ static void finish_panel(const struct product *p, int row, int panel, const floa
     }
 }
 
+#ifdef __AMX_BF16__
+#include "isa/amx.h"
+#else
+/* Rows that are computed at once. */
+#define DENSE_ROWS TILE_ROWS
+
 /* One tile of `rows` x `panels`; both are constants where this is inlined. */
 INLINE void tile(const struct product *p, int row, int panel, const int rows, const int panels) {
     const struct linear *linear = p->linear;
@@ -114,7 +125,7 @@ INLINE void tile(const struct product *p, int row, int panel, const int rows, co
         UNROLL for (int i = 0; i < rows; i++) UNROLL for (int j = 0; j < columns; j++)
             sum[i][j] = linear->bias ? load(linear->bias + output + LANES * j) : set1(0);
         struct pairs pairs = {
-            .weights = linear->weights + (int64_t)panel * linear->k * PANEL + first * 2 * LANES,
+            .weights = (const bf16 *)linear->weights + (int64_t)panel * linear->k * PANEL + first * 2 * LANES,
             .step = 2 * PANEL, .panel_step = (int64_t)linear->k * PANEL,
             .in = p->in + row * p->in_stride, .in_step = 2, .in_row = p->in_stride,
             .count = linear->k / 2,
@@ -141,6 +152,9 @@ static void rows_by_panels(const struct product *p, int row, int rows, int panel
 #undef CASE
 }
 
+INLINE void leave_tiles(void) {}
+#endif
+
 /* Part `part` of `whole` things cut into `parts`: where it starts. */
 INLINE int cut(int whole, int parts, int part) { return (int)((int64_t)whole * part / parts); }
 
@@ -152,16 +166,14 @@ static void product_task(void *job, int task, int lane) {
     int last = cut(p->rows, p->row_parts, rows_part + 1);
     int panel = cut(p->linear->panels, p->panel_parts, panels_part);
     int end = cut(p->linear->panels, p->panel_parts, panels_part + 1);
-    if (last - first <= TILE_ROWS) {
-        rows_by_panels(p, first, last - first, panel, end);
-        return;
-    }
+    int tiles = (last - first + DENSE_ROWS - 1) / DENSE_ROWS;
     /* A panel stays in the nearest cache while all rows of the part go over it. */
-    int tiles = (last - first + TILE_ROWS - 1) / TILE_ROWS;
-    for (; panel < end; panel++)
+    int step = tiles > 1 ? 1 : end - panel;
+    for (; panel < end; panel += step)
         for (int each = 0; each < tiles; each++) {
             int row = first + cut(last - first, tiles, each);
             int next = first + cut(last - first, tiles, each + 1);
-            rows_by_panels(p, row, next - row, panel, panel + 1);
+            p->compute(p, row, next - row, panel, panel + step);
         }
+    leave_tiles();
 }

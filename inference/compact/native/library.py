@@ -11,7 +11,11 @@ def _all(kind: type, names: str) -> tuple[tuple[str, type], ...]:
 
 
 class Linear(Structure):
-    _fields_ = (*_all(c_void_p, "weights bias"), *_all(c_int32, "k panels outputs"))
+    _fields_ = (
+        *_all(c_void_p, "weights bias"),
+        *_all(c_int32, "k panels outputs bits group centred"),
+        ("unit", c_float),
+    )
 
 
 class Layer(Structure):

@@ -6,6 +6,7 @@
  */
 #include "attention.h"
 #include "model.h"
+#include "quantized.h"
 #include "team.h"
 
 #include <sys/mman.h>
@@ -31,6 +32,7 @@ struct engine {
     void *scratch;
     float *x, *x_sampled, *qkv;
     operand *normed, *queries, *attended, *inner;
+    struct quantized quantized;
     struct place *places;
     struct tile_of_queries *tiles;
 };
@@ -40,6 +42,8 @@ struct pass {
     struct engine *engine;
     const struct step *step;
     const struct layer *layer;
+    const struct linear *linear;
+    const operand *in;
     const float *norm;
     struct attention attention;
     float *x;
@@ -62,6 +66,8 @@ static int hold_scratch(struct engine *e, int64_t rows) {
     const struct model *m = &e->model;
     const int64_t queries = (int64_t)m->heads * m->head_dim, item = sizeof(operand);
     const int64_t qkv = (int64_t)m->layers[0].qkv.panels * PANEL;
+    int64_t widest = m->inner > m->hidden ? m->inner : m->hidden;
+    if (widest < queries) widest = queries;
     /* First only counted, then laid out. */
     char *at = NULL;
     for (int pass = 0; pass < 2; pass++) {
@@ -72,6 +78,8 @@ static int hold_scratch(struct engine *e, int64_t rows) {
         e->queries = carve(&at, rows * queries * item);
         e->attended = carve(&at, rows * queries * item);
         e->inner = carve(&at, rows * m->inner * item);
+        e->quantized.codes = carve(&at, rows * widest);
+        e->quantized.scales = carve(&at, rows * (widest / INPUTS) * (int64_t)sizeof *e->quantized.scales);
         e->places = carve(&at, rows * (int64_t)sizeof *e->places);
         e->tiles = carve(&at, rows * (int64_t)sizeof *e->tiles);
         if (pass) break;
@@ -210,6 +218,13 @@ static void attend_task(void *job, int task, int lane) {
                e->x + (int64_t)tile->row * m->hidden, (size_t)tile->count * m->hidden * sizeof(float));
 }
 
+static void quantize_task(void *job, int task, int lane) {
+    const struct pass *pass = job;
+    (void)lane;
+    for (int row = task * PHASE_ROWS; row < rows_end(pass, task); row++)
+        quantize_row(&pass->engine->quantized, pass->linear, pass->in, row);
+}
+
 static void run_product(struct pass *pass, const struct linear *linear, const operand *in, void *out,
                         int64_t out_stride, enum finish finish) {
     struct team *team = pass->engine->team;
@@ -220,7 +235,14 @@ static void run_product(struct pass *pass, const struct linear *linear, const op
         .linear = linear, .in = in, .out = out, .in_stride = linear->k, .out_stride = out_stride,
         .rows = pass->rows, .row_parts = row_parts, .finish = finish,
         .panel_parts = panel_parts < linear->panels ? panel_parts : linear->panels,
+        .quantized = &pass->engine->quantized,
+        .compute = linear->bits ? rows_by_quantized : rows_by_panels,
     };
+    if (linear->bits) {
+        pass->linear = linear;
+        pass->in = in;
+        run_rows(pass, quantize_task);
+    }
     team_run(team, product.row_parts * product.panel_parts, product_task, &product);
 }
 

@@ -25,7 +25,8 @@ class EagerModel:
     def _batch(self, chunks: list[Chunk]) -> Batch:
         cache = self.decoder.cache
         size = cache.block_size
-        decodes = sorted((c for c in chunks if c.count == 1), key=lambda chunk: chunk.start)
+        # The longest first, so that those that join move no others to another group.
+        decodes = sorted((c for c in chunks if c.count == 1), key=lambda chunk: -chunk.start)
         prefills = [chunk for chunk in chunks if chunk.count > 1]
         tokens: list[int] = []
         positions: list[int] = []

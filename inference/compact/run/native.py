@@ -12,7 +12,7 @@ from inference.compact.config.shape import ModelShape
 from inference.compact.layers.ops import rope_table
 from inference.compact.load.placement import Placement
 from inference.compact.load.weights import LayerWeights, Weights
-from inference.compact.native.build import native_library
+from inference.compact.native.choice import chosen
 from inference.compact.native.library import Layer, Model, Step
 from inference.compact.native.packing import BLOCK, Packer, map_huge
 from inference.compact.native.width import Width
@@ -28,7 +28,7 @@ def load_native(shape: ModelShape, weights: Weights, placement: Placement) -> Na
     """Pack weights in bf16, taking the layers off their list. Raises `NativeUnavailable` where the
     probe would have, and `ModelError` where threads or memory for them are short.
     """
-    return NativeDecoder(native_library(), shape, weights, placement)
+    return NativeDecoder(chosen()[1], shape, weights, placement)
 
 
 class NativeDecoder:
@@ -40,7 +40,7 @@ class NativeDecoder:
         self.shape = shape
         self._library = library
         self._engine = None
-        self._packer = Packer()
+        self.packer = Packer()
         threads = placement.threads or torch.get_num_threads()
         self.width = Width(threads)
         block_bytes = shape.layers * shape.kv_heads * 2 * BLOCK * shape.head_dim * ITEM_BYTES
@@ -96,7 +96,7 @@ class NativeDecoder:
         return self._logits[: len(sampled)]
 
     def _pack(self, weights: Weights, blocks: int) -> Model:
-        shape, packer = self.shape, self._packer
+        shape, packer = self.shape, self.packer
         rope = packer.floats(rope_table(shape))
         layers = (Layer * shape.layers)()
         for index in range(shape.layers):
@@ -119,7 +119,7 @@ class NativeDecoder:
         )
 
     def _pack_layer(self, layer: LayerWeights, index: int, rope: int | None) -> Layer:
-        packer = self._packer
+        packer = self.packer
         query_norm, key_norm = layer.head_norms or (None, None)
         return Layer(
             input_norm=packer.floats(layer.input_norm),

@@ -2,17 +2,20 @@
 
 from inference.compact.layers.ops import PLAIN
 from inference.compact.load.placement import Placement
-from inference.compact.native.build import instruction_sets
+from inference.compact.native.choice import chosen
 from inference.compact.run.eager import EagerModel
 from inference.compact.run.graphs import RecordedModel, can_record
+from inference.compact.run.native import NativeDecoder
 from inference.compact.run.runner import LoadedModel
 from inference.contract.roofline import ComputePath
 
 
 def compute_path(model: LoadedModel, placement: Placement) -> ComputePath:
     """Without rates; those are measured later."""
-    if placement.kernels == "native":
-        return ComputePath(kernels=f"native {instruction_sets()[0].name}")
+    if isinstance(model, NativeDecoder):
+        name = f"native {chosen()[0].name}"
+        widths = " and ".join(f"int{bits}" for bits in sorted(model.packer.bits))
+        return ComputePath(kernels=f"{name}, {widths} weights" if widths else name)
     eager = model.eager if isinstance(model, RecordedModel) else model
     if placement.device == "cpu" or not isinstance(eager, EagerModel):
         return ComputePath(kernels="torch", slow=placement.slow)

@@ -21,10 +21,14 @@ US_PER_S = 1_000_000
 
 @dataclass(frozen=True)
 class Work:
-    """What a model without experts costs: bytes and operations that each step needs at least."""
+    """What a model without experts costs: bytes and operations that each step needs at least.
+
+    `stored_bytes` of the weights that every step reads, where not all are items.
+    """
 
     shape: ModelShape
     item_bytes: int = 2
+    stored_bytes: int | None = None
 
     @cached_property
     def matrix_parameters(self) -> int:
@@ -36,6 +40,8 @@ class Work:
     @cached_property
     def weight_bytes(self) -> int:
         """Of the weights that every step reads."""
+        if self.stored_bytes is not None:
+            return self.stored_bytes
         head = self.shape.vocab_size * self.shape.hidden_size
         return self.item_bytes * (self.matrix_parameters + head)
 

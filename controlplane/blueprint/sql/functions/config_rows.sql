@@ -71,6 +71,8 @@ BEGIN
                 'content', p.allow_content_logging,
                 'strict', p.strict,
                 'labels', p.labels,
+                'cache_minutes', p.cache_minutes,
+                'cache_shared', p.cache_shared,
                 'model_budgets', (
                     SELECT coalesce(json_object_agg(o.model, replace(b.id::text, '-', '')), '{}')
                     FROM budget_parts o JOIN budgets b ON b.id = o.budget

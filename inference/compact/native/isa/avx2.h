@@ -25,3 +25,8 @@ INLINE ints floor_of(vec x) { return (ints)_mm256_cvttps_epi32(_mm256_floor_ps(x
 
 #include "portable.h"
 #include "widened.h"
+#ifdef __AVXVNNI__
+#include "vnni_dot.h"
+#else
+#include "short_dot.h"
+#endif

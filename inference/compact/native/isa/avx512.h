@@ -6,3 +6,8 @@
 #define LANES 16
 #include "masked.h"
 #include "widened.h"
+#ifdef __AVX512VNNI__
+#include "vnni_dot.h"
+#else
+#include "short_dot.h"
+#endif

@@ -6,3 +6,4 @@
 #define LANES 16
 #include "masked.h"
 #include "bf16_dot.h"
+#include "vnni_dot.h"

@@ -27,6 +27,8 @@ INLINE bits rounded(vec values) {
     return (bits)_mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(values));
 }
 
+INLINE vec get(const operand *at) { return widen(at); }
+
 INLINE void put(operand *at, vec values) {
     _mm256_storeu_si256((__m256i *)at, (__m256i)_mm512_cvtneps_pbh(values));
 }

@@ -32,4 +32,9 @@ INLINE ints floor_of(vec x) {
 }
 
 #include "portable.h"
+#ifdef __ARM_FEATURE_BF16_VECTOR_ARITHMETIC
+#include "neon_bf16.h"
+#else
 #include "widened.h"
+#endif
+#include "short_dot.h"

@@ -27,7 +27,16 @@ INLINE vec load(const float *at) { return *(const floats_at *)at; }
 INLINE void store(float *at, vec values) { *(floats_at *)at = values; }
 INLINE vec set1(float value) { return value - (vec){0}; }
 
+INLINE ints spread_quad(const int8_t *at) { return *(const int32_t *)at - (ints){0}; }
+
 INLINE vec widen(const bf16 *at) {
     shorts halves = *(const shorts_at *)at;
     return (vec)(__builtin_convertvector(halves, bits) << 16);
+}
+
+/* IEEE half precision times `unit`, which has a factor of 2^112 for the other exponent. */
+INLINE vec widen_half(const uint16_t *at, float unit) {
+    bits all = __builtin_convertvector(*(const shorts_at *)at, bits);
+    vec size = (vec)((all & 0x7fff) << 13) * set1(unit);
+    return (vec)((bits)size | (all & 0x8000) << 16);
 }

@@ -24,6 +24,7 @@ INLINE bits rounded(vec values) {
     return (number & near) | (~number & (half | 0x40));
 }
 
+INLINE vec get(const operand *at) { return load(at); }
 INLINE void put(operand *at, vec values) { store(at, values); }
 
 INLINE void put_two(operand *at, vec first, vec second) {

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from inference.compact.load.weights import PROGRESS_INTERVAL_S, ReadingProgress
+from inference.compact.load.checkpoint import PROGRESS_INTERVAL_S, ReadingProgress
 from inference.compact.options import MEBIBYTE
 
 

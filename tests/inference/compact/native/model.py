@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +15,16 @@ from inference.compact.batch.tensors import Uploader
 from inference.compact.config.shape import read_shape
 from inference.compact.layers.decoder import Decoder
 from inference.compact.load.placement import choose_placement
-from inference.compact.load.weights import load_weights
-from inference.compact.native.build import InstructionSet, native_library
+from inference.compact.load.weights import Weights, load_weights
+from inference.compact.native.build import (
+    INSTRUCTION_SETS,
+    TILES,
+    InstructionSet,
+    cpu_flags,
+    instruction_sets,
+    native_library,
+)
+from inference.compact.native.choice import chosen
 from inference.compact.options import CompactOptions
 from inference.compact.run.eager import EagerModel
 from inference.compact.run.native import NativeDecoder
@@ -22,6 +33,17 @@ from inference.compact.schedule.scheduler import Chunk
 from tests.inference.compact.tiny import job_of, save_model
 
 BLOCK = 32
+TILES_IN_C = Path(__file__).with_name("tiles.h")
+
+
+def tried_sets() -> list[InstructionSet]:
+    """Those that this machine has, and that with tiles, which a header emulates."""
+    (with_tiles,) = (each for each in INSTRUCTION_SETS if TILES in each.needs)
+    version = zlib.crc32(TILES_IN_C.read_bytes())
+    flags = (*with_tiles.flags, "-include", str(TILES_IN_C), f"-DTILES_VERSION={version}")
+    emulated = replace(with_tiles, name=f"{with_tiles.name}-emulated", flags=flags)
+    has_rest = cpu_flags().issuperset(each for each in emulated.needs if "amx" not in each)
+    return [*instruction_sets(), *([emulated] if has_rest else [])]
 
 
 def save_rounded(folder: Path, kind: str = "llama", **overrides: Any) -> Any:
@@ -33,23 +55,39 @@ def save_rounded(folder: Path, kind: str = "llama", **overrides: Any) -> Any:
 
 
 def native_of(
-    folder: Path, isa: InstructionSet | None = None, *, kv_blocks: int = 64, threads: int = 2
+    folder: Path,
+    isa: InstructionSet | None = None,
+    change: Callable[[Weights], Weights] = lambda weights: weights,
+    *,
+    kv_blocks: int = 64,
+    threads: int = 2,
+    quantize: str = "off",
 ) -> NativeDecoder:
     """A loaded native decoder, by default for the CPU's best instruction set."""
+    library = native_library(isa) if isa else chosen()[1]
+    options = {"kv_blocks": kv_blocks, "threads": threads, "quantize": quantize}
+    return decoder_of(folder, library, change, **options)
+
+
+def decoder_of(
+    folder: Path,
+    library: Any,
+    change: Callable[[Weights], Weights] = lambda weights: weights,
+    **options: Any,
+) -> NativeDecoder:
+    """The same of a library, or of what stands before one."""
     shape = read_shape(folder)
-    options = CompactOptions(
-        device="cpu", kernels="native", kv_blocks=kv_blocks, threads=threads, block_size=BLOCK
-    )
-    placement = choose_placement(shape, options)
-    weights = load_weights(folder, shape, placement)
-    return NativeDecoder(native_library(isa), shape, weights, placement)
+    asked = CompactOptions(device="cpu", kernels="native", block_size=BLOCK, **options)
+    placement = choose_placement(shape, asked)
+    weights = change(load_weights(folder, shape, placement))
+    return NativeDecoder(library, shape, weights, placement)
 
 
 def eager_logits(folder: Path, tokens: list[int]) -> Tensor:
     """What torch makes of every token in bfloat16."""
     shape = read_shape(folder)
-    options = CompactOptions(device="cpu", kernels="torch", dtype="bfloat16", kv_blocks=8)
-    placement = choose_placement(shape, options)
+    asked = CompactOptions(device="cpu", kernels="torch", dtype="bfloat16", kv_blocks=8)
+    placement = choose_placement(shape, asked)
     with torch.inference_mode():
         decoder = Decoder(shape, load_weights(folder, shape, placement), placement)
         eager = EagerModel(decoder, Uploader("cpu"))

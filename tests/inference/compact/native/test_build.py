@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import platform
+import subprocess
 import tempfile
 from pathlib import Path
 
 import pytest
 
-from inference.compact.native import build
-from inference.compact.native.build import NativeUnavailable
+from inference.compact.native import build, prebuild
+from inference.compact.native.build import InstructionSet, NativeUnavailable
+from inference.compact.native.trial import agrees
 
-make = build.native_library.__wrapped__
 pytestmark = pytest.mark.processes  # A compiler.
 AVX512 = "avx2 fma bmi2 avx512f avx512bw avx512dq avx512vl"
+WARNINGS = ("-Wall", "-Wextra", "-Werror")
 TARGET = 'while [ "$1" != -o ]; do [ $# = 0 ] && exit; shift; done;'
+
+
+def make(isa: InstructionSet | None = None) -> ctypes.CDLL:
+    """A library of the CPU's best instruction set, or of this one, found or made anew."""
+    return build.native_library.__wrapped__(isa or build.instruction_sets()[0])
 
 
 @pytest.fixture(scope="module")
@@ -141,8 +150,50 @@ def test_a_build_that_is_no_library_is_named_and_not_kept(
 
 def test_no_compiler(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(build, "PREBUILT", tmp_path)
     with pytest.raises(NativeUnavailable, match="no C compiler found"):
         make()
+
+
+def test_without_a_compiler_a_prebuilt_library_of_these_sources_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The best set and the last stand for all, since each takes the compiler seconds."""
+    best, last = build.instruction_sets()[0], build.INSTRUCTION_SETS[-1]
+    prebuilt = tmp_path / "prebuilt"
+    for module in (build, prebuild):
+        monkeypatch.setattr(module, "PREBUILT", prebuilt)
+    monkeypatch.setattr(prebuild, "INSTRUCTION_SETS", (best, last))
+    prebuild.main()
+    made = {path.name.rpartition("-")[0] for path in prebuilt.iterdir()}
+    assert made == {f"{best.machines[0]}-{best.name}", "x86_64-generic", "aarch64-generic"}
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert agrees(make(best))
+    assert not (tmp_path / "cache").exists()
+    monkeypatch.setattr(build, "FLAGS", (*build.FLAGS, "-DOTHER"))
+    with pytest.raises(NativeUnavailable, match="no C compiler found"):
+        make()
+
+
+@pytest.mark.parametrize("isa", build.INSTRUCTION_SETS, ids=lambda each: each.name)
+def test_the_compiler_warns_of_nothing(isa: InstructionSet) -> None:
+    for machine in isa.machines:
+        command = [f"{machine}-linux-gnu-gcc", *build.FLAGS, *isa.flags, *WARNINGS]
+        source = str(build.SOURCE / "step.c")
+        subprocess.run([*command, "-O0", "-fsyntax-only", source], check=True)
+
+
+def test_a_prebuilt_library_that_cannot_be_loaded_is_named_and_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "PREBUILT", tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    path = build.prebuilt_path(build.instruction_sets()[0], platform.machine())
+    path.write_text("nonsense")
+    with pytest.raises(NativeUnavailable, match="cannot be loaded"):
+        make()
+    assert path.exists()
 
 
 def test_a_failing_compiler(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,20 +213,31 @@ def test_a_compiler_that_hangs(
         make()
 
 
+VNNI = ["AVX512-VNNI", "AVX-512", "AVX2", "generic"]
+BF16 = ["AVX512-BF16", *VNNI]
+
+
 @pytest.mark.parametrize(
     ("flags", "names"),
     [
         ("sse2", ["generic"]),
         ("avx2", ["generic"]),
         ("avx2 fma bmi2", ["AVX2", "generic"]),
+        ("avx2 fma bmi2 avx_vnni", ["AVX-VNNI", "AVX2", "generic"]),
         (AVX512, ["AVX-512", "AVX2", "generic"]),
-        (f"{AVX512} avx512_bf16", ["AVX512-BF16", "AVX-512", "AVX2", "generic"]),
+        (f"{AVX512} avx512_vnni", VNNI),
+        (f"{AVX512} avx512_vnni avx512_bf16", BF16),
+        (f"{AVX512} avx512_vnni avx512_bf16 amx_tile", BF16),
+        (f"{AVX512} avx512_vnni avx512_bf16 amx_tile amx_bf16", ["AMX-BF16", *BF16]),
+        ("fp asimd asimddp", ["generic"]),
+        ("fp asimd asimddp bf16", ["NEON-BF16", "generic"]),
     ],
 )
 def test_the_best_instruction_set_of_the_cpu_comes_first(
     flags: str, names: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(build, "cpu_flags", lambda: frozenset(flags.split()))
+    monkeypatch.setattr(build, "tiles_granted", lambda: True)
     assert [each.name for each in build.instruction_sets()] == names
 
 
@@ -183,12 +245,33 @@ def test_each_instruction_set_has_a_build_with_flags_of_its_own(
     folder: Path, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = tmp_path / "calls"
+    monkeypatch.setattr(build, "BUILDS_MAX", len(build.INSTRUCTION_SETS))
     _compiler_that(tmp_path, monkeypatch, f'echo "$@" >> {calls}; {TARGET} cp {library} "$2"')
     for isa in build.INSTRUCTION_SETS:
         make(isa)
     assert len(list(folder.glob("*.so"))) == len(build.INSTRUCTION_SETS)
     built = [line for line in calls.read_text().splitlines() if "step.c" in line]
-    assert ["-mavx512bf16" in line for line in built] == [True, False, False, False]
-    assert ["-mavx512f" in line for line in built] == [True, True, False, False]
-    assert ["-mfma" in line for line in built] == [True, True, True, False]
-    assert not any("-march" in line for line in built)
+    assert ["-mamx-tile -mamx-bf16" in line for line in built] == [True] + 7 * [False]
+    assert ["-mavx512bf16" in line for line in built] == 2 * [True] + 6 * [False]
+    assert ["-mavx512f" in line for line in built] == 4 * [True] + 4 * [False]
+    assert ["-mfma" in line for line in built] == 6 * [True] + 2 * [False]
+    assert ["-march" in line for line in built] == 6 * [False] + [True, False]
+
+
+def test_tiles_that_linux_does_not_grant_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    flags = {*AVX512.split(), "avx512_bf16", "avx512_vnni", "amx_tile", "amx_bf16"}
+    monkeypatch.setattr(build, "cpu_flags", lambda: frozenset(flags))
+    monkeypatch.setattr(build, "tiles_granted", lambda: False)
+    assert [each.name for each in build.instruction_sets()] == BF16
+
+
+def test_linux_is_asked_for_tiles() -> None:
+    """It refuses them exactly where the CPU has none."""
+    assert build.tiles_granted() == (build.TILES in build.cpu_flags())
+
+
+@pytest.mark.parametrize("key", ["flags\t\t", "Features\t"])
+def test_flags_of_x86_and_of_arm(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = f"processor\t: 0\n{key}: fp one two\n\nprocessor\t: 1\n{key}: fp three\n"
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: shown)
+    assert build.cpu_flags() == {"fp", "one", "two"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ import pytest
 
 from inference.compact.config.shape import ModelShape, read_shape
 from inference.compact.load.placement import Placement, choose_placement
-from inference.compact.native.build import instruction_sets, native_library, reason_against
+from inference.compact.native import build, choice
+from inference.compact.native.build import InstructionSet, instruction_sets, native_library
+from inference.compact.native.choice import chosen, reason_against
 from inference.compact.options import CompactOptions
 from inference.errors import ModelError
 from tests.inference.compact.shapes import SHAPES
@@ -21,6 +24,16 @@ from tests.inference.compact.tiny import save_model
 
 pytestmark = pytest.mark.processes  # A compiler.
 BLOCK = 32
+
+
+@pytest.fixture(autouse=True)
+def _forget() -> Iterator[None]:
+    """What a test made of compilers and builds is not for the next."""
+    chosen.cache_clear()
+    native_library.cache_clear()
+    yield
+    chosen.cache_clear()
+    native_library.cache_clear()
 
 
 def _choose(shape: ModelShape, **options: Any) -> Placement:
@@ -105,10 +118,33 @@ def test_without_a_compiler_torch_steps_in(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
-    native_library.cache_clear()
-    try:
-        with caplog.at_level("INFO", logger="inference.compact"):
-            assert _choose(read_shape(SHIPPED)).kernels == "torch"
-    finally:
-        native_library.cache_clear()
-    assert "no C compiler found" in caplog.text
+    monkeypatch.setattr(build, "PREBUILT", tmp_path)
+    with caplog.at_level("INFO", logger="inference.compact"):
+        assert _choose(read_shape(SHIPPED)).kernels == "torch"
+    (line,) = [each.getMessage() for each in caplog.records if each.name == "inference.compact"]
+    assert line.endswith("native code: no C compiler found; install gcc or clang")
+
+
+def test_a_build_that_computes_something_else_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nor is one that the compiler does not know; the next takes its place, with a warning."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    unknown = InstructionSet("unknown", (), ("-mtiles-of-tomorrow",))
+    wrong = InstructionSet("wrong", (), ("-Dsqrtf=fabsf",))
+    right = instruction_sets()[-1]
+    monkeypatch.setattr(choice, "instruction_sets", lambda: [unknown, wrong, right])
+    assert chosen() == (right, native_library(right))
+    first, second = [each for each in caplog.records if each.levelname == "WARNING"]
+    assert first.getMessage().startswith("native code for unknown is not used: ")
+    assert "tiles-of-tomorrow" in first.getMessage()
+    assert (
+        second.getMessage()
+        == "native code for wrong is not used: it computes something else than torch"
+    )
+
+
+def test_torch_steps_in_where_no_build_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "agrees", lambda _: False)
+    monkeypatch.setattr(choice, "instruction_sets", lambda: instruction_sets()[-1:])
+    assert reason_against(read_shape(SHIPPED), BLOCK) == "it computes something else than torch"

@@ -11,7 +11,7 @@ import pytest
 from inference.compact.config.shape import read_shape
 from inference.compact.layers.ops import PLAIN, LayerOps
 from inference.compact.load.placement import Placement, choose_placement
-from inference.compact.native.build import instruction_sets, reason_against
+from inference.compact.native.choice import chosen, reason_against
 from inference.compact.options import CompactOptions
 from inference.compact.run.eager import EagerModel
 from inference.compact.run.graphs import RecordedModel
@@ -37,7 +37,7 @@ def test_native_code_names_its_instruction_set() -> None:
     reason = reason_against(read_shape(SHIPPED), placement.block_size)
     path = compute_path(runner.model, placement)
     if reason is None:
-        assert path == ComputePath(kernels=f"native {instruction_sets()[0].name}")
+        assert path == ComputePath(kernels=f"native {chosen()[0].name}")
     else:
         assert path.kernels == "torch" and reason in path.slow
 

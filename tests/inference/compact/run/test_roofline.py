@@ -47,7 +47,7 @@ def test_the_bytes_of_a_step_are_those_of_the_weights_that_it_multiplies_with(
     read = [weights.head]
     for layer in weights.layers:
         read += [each.weight for each in (layer.qkv, layer.out, layer.gate_up, layer.down)]
-    assert Work(shape, 4).weight_bytes == sum(each.numel() * 4 for each in read)
+    assert Work(shape, 4).weight_bytes == sum(each.nbytes for each in read)
 
 
 def test_keys_and_values_are_read_as_far_as_each_layer_sees(shape: ModelShape) -> None:
