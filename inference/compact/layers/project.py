@@ -41,10 +41,10 @@ def packed(
     layers = []
     while weights.layers:
         layer = weights.layers.pop(0)
-        parts = {"qkv": pack(layer.qkv), "out": pack(layer.out)}
+        layer = replace(layer, qkv=pack(layer.qkv), out=pack(layer.out))
         if layer.router is None:
-            parts |= {"gate_up": pack(layer.gate_up), "down": pack(layer.down)}
-        layers.append(replace(layer, **parts))
+            layer = replace(layer, gate_up=pack(layer.gate_up), down=pack(layer.down))
+        layers.append(layer)
     return replace(weights, layers=layers, head=pack(Affine(weights.head)).weight)
 
 
