@@ -154,8 +154,9 @@ def _engine_options(args: argparse.Namespace, entry: EngineEntry, options_class:
         chosen[option.field] = value
     if args.credits is not None:
         chosen[entry.credits_option] = args.credits
+    suited = pkgutil.resolve_name(entry.defaults)(chosen) if entry.defaults else {}
     try:
-        return options_class(**chosen)
+        return options_class(**{**suited, **chosen})
     except ValueError as error:
         raise BadOption(str(error)) from error
 

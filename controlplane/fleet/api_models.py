@@ -22,7 +22,7 @@ class ModelJson(TypedDict):
     `state` is `ready`, `no_node` or `no_price`; `abilities` are what all its nodes can do.
     """
 
-    id: str
+    name: str
     object: str
     task: str
     state: str
@@ -46,7 +46,7 @@ def model_json(offer: Offer) -> ModelJson:
         {name: usd_from_micro(getattr(price, f"{name}_pico")) for name in RATES} if price else None
     )
     return ModelJson(
-        id=model.name,
+        name=model.name,
         object="catalogue_model",
         task=model.task,
         state=offer.state,

@@ -14,11 +14,13 @@ class EngineEntry:
 
     `packaged` engines have a model where none is named; `optional` ones need only its tokenizer,
     and serve without. `credits_option` bounds the jobs at once.
+    `defaults` names a function of the options that were given: what others should be then.
     """
 
     about: str
     engine: str
     options: str
+    defaults: str = ""
     credits_option: str = "running_max"
     model: Literal["folder", "packaged", "optional"] = "folder"
 
@@ -28,6 +30,7 @@ ENGINES = {
         about="our own engine in torch and C, for CPUs and GPUs",
         engine="inference.engines.compact:CompactEngine",
         options="inference.compact.options:CompactOptions",
+        defaults="inference.compact.load.placement:defaults_for",
     ),
     "vllm": EngineEntry(
         about="vLLM's server, started by the node",
@@ -82,7 +85,9 @@ ENGINE_OPTIONS = (
     EngineOption("--dtype", "dtype", str, "NAME", LOCAL, "auto, bfloat16 or float32"),
     EngineOption("--threads", "threads", int, "N", LOCAL, "CPU threads"),
     EngineOption("--kv-mib", "kv_bytes", mebibytes, "N", ("compact",),
-        "size of the KV cache in MiB, which is taken at the start"),
+        "size of the KV cache in MiB, taken at the start (default on a GPU: what is left)"),
+    EngineOption("--gpu-memory", "gpu_memory", float, "SHARE", ("compact",),
+        "share of a GPU's memory that may be in use, its KV cache included (default: 0.9)"),
     EngineOption("--block-size", "block_size", int, "N", ("compact", "echo"),
         "tokens per KV block"),
     EngineOption("--step-tokens", "step_tokens", int, "N", ("compact", "embed"),
@@ -95,6 +100,8 @@ ENGINE_OPTIONS = (
         "auto, native (our C code) or torch"),
     EngineOption("--quantize", "quantize", str, "NAME", ("compact",),
         "round weights as they are read: int8, int4 or off; by native code only"),
+    EngineOption("--kv-dtype", "kv_dtype", str, "NAME", ("compact",),
+        "keys and values in the cache: auto (as --dtype) or int8; by native code only"),
     EngineOption("--speculate", "speculate", str, "WHEN", ("compact",),
         "draft tokens by prompt lookup: auto (while it pays), on or off"),
     EngineOption("--drafts", "drafts_max", int, "N", ("compact",),

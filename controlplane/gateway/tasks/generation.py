@@ -86,17 +86,11 @@ class Generation:
             output_tokens=step.output_tokens,
             seen_tokens=sum(each.tokens for each in encoded.pictures),
         )
-        prompt = tokenize(
-            self._call,
-            self._asked.ask,
-            longest,
-            window=window,
-            cluster=cluster,
-            salt=self._asked.project.cache_salt(wall_s()),
-        )
-        scored = self._asked.ask.sampling.prompt_logprobs is not None
+        ask, salt = self._asked.ask, self._asked.project.cache_salt(wall_s())
+        prompt = tokenize(self._call, ask, longest, window=window, cluster=cluster, salt=salt)
+        scored = ask.sampling.prompt_logprobs is not None
         if lengths or encoded.pictures or scored:
-            _check_scores(self._asked.ask, len(tokens))
+            _check_scores(ask, len(tokens))
             # Nothing of them is looked for in caches.
             nothing: dict[int, list[bytes]] = {size: [] for size in prompt.chains}
             prompt = msgspec.structs.replace(
@@ -107,7 +101,7 @@ class Generation:
             if not (tokens or lengths):
                 chains = hash_text(encoded.request_json, block_sizes=chains, salt=prompt.salt)
             return msgspec.structs.replace(prompt, text=encoded.request_json, chains=chains)
-        if served.text is not None and (ignored := ignored_variables(self._asked.ask, served.text)):
+        if served.text is not None and (ignored := ignored_variables(ask, served.text)):
             return msgspec.structs.replace(prompt, ignored=ignored)
         return prompt
 

@@ -55,12 +55,13 @@ def _x86(name: str, *needs: str) -> InstructionSet:
 
 _AVX2 = ("avx2", "fma", "bmi2")
 _AVX512 = (*_AVX2, "avx512f", "avx512bw", "avx512dq", "avx512vl")
+_VNNI = (*_AVX512, "avx512_vnni")
 TILES = "amx_tile"
 # From the best on; the last is for every CPU.
 INSTRUCTION_SETS = (
-    _x86("AMX-BF16", *_AVX512, "avx512_bf16", "avx512_vnni", TILES, "amx_bf16"),
-    _x86("AVX512-BF16", *_AVX512, "avx512_bf16", "avx512_vnni"),
-    _x86("AVX512-VNNI", *_AVX512, "avx512_vnni"),
+    _x86("AMX-BF16", *_VNNI, "avx512_bf16", TILES, "amx_bf16"),
+    _x86("AVX512-BF16", *_VNNI, "avx512_bf16"),
+    _x86("AVX512-VNNI", *_VNNI),
     _x86("AVX-512", *_AVX512),
     _x86("AVX-VNNI", *_AVX2, "avx_vnni"),
     _x86("AVX2", *_AVX2),

@@ -40,9 +40,9 @@ struct product {
     const struct quantized *quantized;
     void *out;
     int64_t in_stride, out_stride;
-    int32_t rows, row_parts, panel_parts;
+    int32_t rows, row_parts, panel_parts, tile_rows;
     enum finish finish;
-    /* Computes so many rows by panels up to an end. */
+    /* Computes so many rows, at most `tile_rows`, by panels up to an end. */
     void (*compute)(const struct product *, int row, int rows, int panel, int end);
 };
 
@@ -166,7 +166,7 @@ static void product_task(void *job, int task, int lane) {
     int last = cut(p->rows, p->row_parts, rows_part + 1);
     int panel = cut(p->linear->panels, p->panel_parts, panels_part);
     int end = cut(p->linear->panels, p->panel_parts, panels_part + 1);
-    int tiles = (last - first + DENSE_ROWS - 1) / DENSE_ROWS;
+    int tiles = (last - first + p->tile_rows - 1) / p->tile_rows;
     /* A panel stays in the nearest cache while all rows of the part go over it. */
     int step = tiles > 1 ? 1 : end - panel;
     for (; panel < end; panel += step)

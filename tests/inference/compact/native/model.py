@@ -61,24 +61,23 @@ def native_of(
     *,
     kv_blocks: int = 64,
     threads: int = 2,
-    quantize: str = "off",
+    **formats: str,
 ) -> NativeDecoder:
-    """A loaded native decoder, by default for the CPU's best instruction set."""
+    """A loaded native decoder, by default for the CPU's best instruction set; `formats` are its
+    options `quantize` and `kv_dtype`.
+    """
     library = native_library(isa) if isa else chosen()[1]
-    options = {"kv_blocks": kv_blocks, "threads": threads, "quantize": quantize}
-    return decoder_of(folder, library, change, **options)
+    sizes = {"kv_blocks": kv_blocks, "threads": threads}
+    return decoder_of(folder, library, change, **sizes, **formats)
 
 
 def decoder_of(
-    folder: Path,
-    library: Any,
-    change: Callable[[Weights], Weights] = lambda weights: weights,
-    **options: Any,
+    folder: Path, library: Any, change: Callable[[Weights], Weights], **changed: Any
 ) -> NativeDecoder:
     """The same of a library, or of what stands before one."""
     shape = read_shape(folder)
-    asked = CompactOptions(device="cpu", kernels="native", block_size=BLOCK, **options)
-    placement = choose_placement(shape, asked)
+    options = CompactOptions(device="cpu", kernels="native", block_size=BLOCK, **changed)
+    placement = choose_placement(shape, options)
     weights = change(load_weights(folder, shape, placement))
     return NativeDecoder(library, shape, weights, placement)
 
@@ -86,8 +85,8 @@ def decoder_of(
 def eager_logits(folder: Path, tokens: list[int]) -> Tensor:
     """What torch makes of every token in bfloat16."""
     shape = read_shape(folder)
-    asked = CompactOptions(device="cpu", kernels="torch", dtype="bfloat16", kv_blocks=8)
-    placement = choose_placement(shape, asked)
+    options = CompactOptions(device="cpu", kernels="torch", dtype="bfloat16", kv_blocks=8)
+    placement = choose_placement(shape, options)
     with torch.inference_mode():
         decoder = Decoder(shape, load_weights(folder, shape, placement), placement)
         eager = EagerModel(decoder, Uploader("cpu"))

@@ -30,7 +30,9 @@ static void *take_block(void) {
 }
 
 static struct linear take_linear(void) {
-    struct linear linear = {.k = take_int(), .panels = take_int(), .outputs = take_int()};
+    struct linear linear = {.k = take_int(), .panels = take_int(), .outputs = take_int(),
+                            .bits = take_int(), .group = take_int(), .centred = take_int()};
+    take_bytes(&linear.unit, sizeof linear.unit);
     linear.weights = take_block();
     linear.bias = take_block();
     return linear;

@@ -72,13 +72,16 @@ class Recorder:
     def _ints(self, *values: int) -> None:
         self._written += array("i", values).tobytes()
 
+    def _floats(self, *values: float) -> None:
+        self._written += array("f", values).tobytes()
+
     def _block(self, address: int | None, size: int) -> None:
         self._ints(size if address else 0)
         self._written += ctypes.string_at(address, size) if address else b""
 
     def _model(self, m: Model) -> None:
         self._ints(m.hidden, m.inner, m.heads, m.kv_heads, m.head_dim, m.depth, m.blocks)
-        self._written += array("f", [m.norm_eps]).tobytes()
+        self._floats(m.norm_eps)
         self._block(m.embedding, 2 * m.hidden * m.head.outputs)
         self._block(m.norm, 4 * m.hidden)
         self._linear(m.head)
@@ -98,7 +101,14 @@ class Recorder:
     def _linear(self, linear: Linear) -> None:
         outputs = linear.panels * PANEL
         self._ints(linear.k, linear.panels, linear.outputs)
-        self._block(linear.weights, 2 * outputs * linear.k)
+        self._ints(linear.bits, linear.group, linear.centred)
+        self._floats(linear.unit)
+        size = 2 * outputs * linear.k
+        if linear.bits:
+            # Codes, and a scale and perhaps a centre in half precision for each group.
+            groups = linear.k // linear.group
+            size = outputs * (linear.k * linear.bits // 8 + 2 * groups * (1 + linear.centred))
+        self._block(linear.weights, size)
         self._block(linear.bias, 4 * outputs)
 
 

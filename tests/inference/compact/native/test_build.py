@@ -213,8 +213,7 @@ def test_a_compiler_that_hangs(
         make()
 
 
-VNNI = ["AVX512-VNNI", "AVX-512", "AVX2", "generic"]
-BF16 = ["AVX512-BF16", *VNNI]
+BF16 = ["AVX512-BF16", "AVX512-VNNI", "AVX-512", "AVX2", "generic"]
 
 
 @pytest.mark.parametrize(
@@ -225,7 +224,7 @@ BF16 = ["AVX512-BF16", *VNNI]
         ("avx2 fma bmi2", ["AVX2", "generic"]),
         ("avx2 fma bmi2 avx_vnni", ["AVX-VNNI", "AVX2", "generic"]),
         (AVX512, ["AVX-512", "AVX2", "generic"]),
-        (f"{AVX512} avx512_vnni", VNNI),
+        (f"{AVX512} avx512_vnni", BF16[1:]),
         (f"{AVX512} avx512_vnni avx512_bf16", BF16),
         (f"{AVX512} avx512_vnni avx512_bf16 amx_tile", BF16),
         (f"{AVX512} avx512_vnni avx512_bf16 amx_tile amx_bf16", ["AMX-BF16", *BF16]),
@@ -254,12 +253,13 @@ def test_each_instruction_set_has_a_build_with_flags_of_its_own(
     assert ["-mamx-tile -mamx-bf16" in line for line in built] == [True] + 7 * [False]
     assert ["-mavx512bf16" in line for line in built] == 2 * [True] + 6 * [False]
     assert ["-mavx512f" in line for line in built] == 4 * [True] + 4 * [False]
+    assert ["-mavxvnni" in line for line in built] == 4 * [False] + [True] + 3 * [False]
     assert ["-mfma" in line for line in built] == 6 * [True] + 2 * [False]
     assert ["-march" in line for line in built] == 6 * [False] + [True, False]
 
 
 def test_tiles_that_linux_does_not_grant_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    flags = {*AVX512.split(), "avx512_bf16", "avx512_vnni", "amx_tile", "amx_bf16"}
+    flags = {*AVX512.split(), "avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16"}
     monkeypatch.setattr(build, "cpu_flags", lambda: frozenset(flags))
     monkeypatch.setattr(build, "tiles_granted", lambda: False)
     assert [each.name for each in build.instruction_sets()] == BF16
