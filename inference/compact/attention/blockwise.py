@@ -20,14 +20,15 @@ ROWS_STEP = 32
 
 def decode_products(queries: Tensor, kv: KvCache, layer: int, group: DecodeGroup) -> Tensor:
     """Outputs `[rows, heads, head_dim]` of the group's queries of the same size."""
-    keys, values = kv.gather(layer, group.table)
-    rows, groups, tokens, head_dim = keys.shape
-    batch = rows * groups
+    if group.copy is not None:
+        keys, values = group.copy.gathered(layer, group)
+    else:
+        keys, values = (part.flatten(0, 1) for part in kv.gather(layer, group.table))
+    batch, tokens, head_dim = keys.shape
     grouped = (queries * head_dim**-0.5).view(batch, -1, head_dim)
-    scores = torch.bmm(grouped, keys.reshape(batch, tokens, head_dim).transpose(1, 2))
-    scores.view(rows, groups, -1, tokens).add_(group.added)
-    out = torch.bmm(scores.softmax(dim=-1), values.reshape(batch, tokens, head_dim))
-    return out.view(queries.shape)
+    scores = torch.bmm(grouped, keys.transpose(1, 2))
+    scores.view(len(queries), -1, 1, tokens).add_(group.added)
+    return torch.bmm(scores.softmax(dim=-1), values).view(queries.shape)
 
 
 def prefill_blockwise(queries: Tensor, kv: KvCache, layer: int, span: PrefillSpan) -> Tensor:

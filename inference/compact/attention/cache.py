@@ -21,7 +21,7 @@ class KvCache:
             shape.layers, placement.kv_blocks + 1, placement.block_size, 2, shape.kv_heads,
             shape.head_dim,
         )  # fmt: skip
-        self.blocks = _zeros(size, placement)
+        self.blocks = zeros(size, placement)
         # The same memory by token, for storing: of a layer `[tokens, 2, kv_heads, head_dim]`.
         self.slots = self.blocks.view(shape.layers, -1, 2, shape.kv_heads, shape.head_dim)
 
@@ -33,7 +33,7 @@ class KvCache:
         return both[:, :, 0].transpose(1, 2), both[:, :, 1].transpose(1, 2)
 
 
-def _zeros(size: tuple[int, ...], placement: Placement) -> Tensor:
+def zeros(size: tuple[int, ...], placement: Placement) -> Tensor:
     """Zeros that take no memory on a CPU until touched (calloc). Not uninitialized memory: a
     masked position still multiplies its value by zero, and zero times NaN is NaN.
     """

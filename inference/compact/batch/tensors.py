@@ -4,8 +4,10 @@ Sizes are rounded up to a grid, so that a step takes one of few shapes: librarie
 compiled code per shape, and 1,100 of them cost 300 MB after a few minutes.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from numpy.typing import NDArray
@@ -29,6 +31,13 @@ def round_up_rows(count: int) -> int:
     return round_up(count, step)
 
 
+class Gathered(Protocol):
+    """Keys and values of a group that lie side by side already."""
+
+    def gathered(self, layer: int, group: DecodeGroup) -> tuple[Tensor, Tensor]:
+        """Both `[rows * kv_heads, tokens, head_dim]`, those of this step's tokens included."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DecodeGroup:
     """Rows `start` to `stop`, one of each sequence.
@@ -44,6 +53,7 @@ class DecodeGroup:
     table: Tensor
     lengths: Tensor
     mask: Tensor | None
+    copy: Gathered | None = None
 
     @property
     def added(self) -> Tensor:

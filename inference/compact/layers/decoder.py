@@ -7,12 +7,15 @@ from torch import Tensor
 from torch.nn.functional import embedding, grouped_mm, linear, silu
 
 from inference.compact.attention.cache import KvCache
+from inference.compact.attention.copies import Copies
 from inference.compact.attention.kernels import choose_kernels
 from inference.compact.batch.tensors import Batch
 from inference.compact.config.architectures import ExpertShape
 from inference.compact.config.shape import ModelShape
 from inference.compact.grouped import dense
 from inference.compact.layers.ops import HeadSizes, choose_ops, rope_table
+from inference.compact.layers.project import packed, project
+from inference.compact.load.checkpoint import Affine
 from inference.compact.load.placement import Placement
 from inference.compact.load.weights import LayerWeights, Weights
 
@@ -22,11 +25,13 @@ class Decoder:
 
     def __init__(self, shape: ModelShape, weights: Weights, placement: Placement) -> None:
         self.shape = shape
-        self.weights = weights
+        self.weights = packed(weights, shape, placement)
+        self.head = Affine(self.weights.head)
         self.sizes = HeadSizes(shape.heads, shape.kv_heads, shape.head_dim, shape.norm_eps)
         self.kernels = choose_kernels(shape, placement)
         self.ops = choose_ops(shape, placement)
         self.cache = KvCache(shape, placement)
+        self.copies = Copies(self.cache, placement) if placement.device == "cpu" else None
         self.rope = rope_table(shape).to(placement.device, placement.torch_dtype)
 
     def forward(self, batch: Batch) -> Tensor:
@@ -42,15 +47,15 @@ class Decoder:
                 # After the last attention only the sampled rows matter.
                 x = x.index_select(0, batch.sampled)
                 attended = attended.index_select(0, batch.sampled)
-            added = linear(attended, *layer.out.plain())
+            added = project(attended, layer.out)
             normed = self._norm(x, added, layer.mlp_norm)
             added = feed_forward(normed, layer, self.shape.experts, self.ops.gate)
-        return linear(self._norm(x, added, self.weights.norm), dense(self.weights.head)).float()
+        return project(self._norm(x, added, self.weights.norm), self.head).float()
 
     def _attention(self, normed: Tensor, index: int, turn: Tensor, batch: Batch) -> Tensor:
         shape, layer = self.shape, self.weights.layers[index]
         queries = self.ops.place_heads(
-            linear(normed, *layer.qkv.plain()),
+            project(normed, layer.qkv),
             layer.head_norms,
             turn if shape.turned[index] else None,
             batch.slots,
@@ -70,7 +75,7 @@ def feed_forward(
     if layer.router is not None and experts is not None:
         gate_up, down = dense(layer.gate_up.weight), dense(layer.down.weight)
         return _mixture(x, layer.router, gate_up, down, experts)
-    return linear(gate(linear(x, *layer.gate_up.plain())), *layer.down.plain())
+    return project(gate(project(x, layer.gate_up)), layer.down)
 
 
 def _mixture(
