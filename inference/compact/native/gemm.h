@@ -166,14 +166,15 @@ static void product_task(void *job, int task, int lane) {
     int last = cut(p->rows, p->row_parts, rows_part + 1);
     int panel = cut(p->linear->panels, p->panel_parts, panels_part);
     int end = cut(p->linear->panels, p->panel_parts, panels_part + 1);
+    /* Tiles of one height; of quantized weights all but the last one are whole. */
     int tiles = (last - first + p->tile_rows - 1) / p->tile_rows;
+    int rows = p->linear->bits ? tiles * p->tile_rows : last - first;
     /* A panel stays in the nearest cache while all rows of the part go over it. */
     int step = tiles > 1 ? 1 : end - panel;
     for (; panel < end; panel += step)
         for (int each = 0; each < tiles; each++) {
-            int row = first + cut(last - first, tiles, each);
-            int next = first + cut(last - first, tiles, each + 1);
-            p->compute(p, row, next - row, panel, panel + step);
+            int row = first + cut(rows, tiles, each), next = first + cut(rows, tiles, each + 1);
+            p->compute(p, row, MIN(next, last) - row, panel, panel + step);
         }
     leave_tiles();
 }

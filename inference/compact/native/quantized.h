@@ -145,15 +145,20 @@ INLINE void quantized_panels(const struct product *p, int row, int rows, int pan
         if (n <= QUANTIZED_ROWS) quantized_tile(p, row, panel, MIN(n, QUANTIZED_ROWS), width, centred); \
         break;
     for (; panel < end; panel++)
-        switch (rows) { CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7) CASE(8) CASE(9) CASE(10)
-                    CASE(11) CASE(12) }
+        switch (rows) { CASE(1) CASE(2) CASE(4) CASE(6) CASE(12) }
 #undef CASE
+}
+
+/* How many of these rows are computed at once: of few sizes, since each takes the compiler long. */
+INLINE int rows_at_once(int rows) {
+    const int most = MIN(rows, QUANTIZED_ROWS);
+    return most >= 12 ? 12 : most >= 6 ? 6 : most >= 4 ? 4 : most >= 2 ? 2 : 1;
 }
 
 static void rows_by_quantized(const struct product *p, int row, int rows, int panel, int end) {
     const int width = p->linear->bits, centred = p->linear->centred;
     for (int n; rows; row += n, rows -= n) {
-        n = MIN(rows, QUANTIZED_ROWS);
+        n = rows_at_once(rows);
         if (width == 4 && !centred) quantized_panels(p, row, n, panel, end, 4, 0);
         if (width == 4 && centred) quantized_panels(p, row, n, panel, end, 4, 1);
         if (width == 8 && !centred) quantized_panels(p, row, n, panel, end, 8, 0);
