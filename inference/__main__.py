@@ -40,8 +40,8 @@ EXIT_USAGE = 2
 
 MODEL_HELP = """\
 checkpoint folder: config.json, tokenizer.json, tokenizer_config.json, weights, and
-chat_template.jinja where it has one. The embed engine has a packaged folder; the remote engine has
-none"""
+chat_template.jinja where it has one. The embed engine has a packaged folder; of the remote engine's
+model gateways read the tokenizer, where a folder is given"""
 
 DESCRIPTION = """\
 Start one inference node. It loads a model, proves it with one token, dials out to every
@@ -121,6 +121,7 @@ def parser() -> argparse.ArgumentParser:
         group.add_argument(
             option.flag, dest=f"engine_{option.field}", type=option.kind, metavar=option.metavar,
             help=f"{option.help}{said}".replace("%", "%%"),
+            nargs=argparse.REMAINDER if option.rest else None,
         )  # fmt: skip
     return made
 
@@ -130,15 +131,13 @@ def build_engine(args: argparse.Namespace) -> tuple[Engine, Assets]:
     entry = ENGINES[args.engine]
     if args.model is None and entry.model == "folder":
         raise BadOption(f"--model: the {args.engine} engine needs a checkpoint folder")
-    if args.model is not None and entry.model == "none":
-        raise BadOption(f"--model: the {args.engine} engine has none; name it with --model-name")
     try:
         options_class, engine = map(pkgutil.resolve_name, (entry.options, entry.engine))
     except ImportError as error:
         raise BadOption(f"--engine: {args.engine} cannot be loaded: {error}") from error
     options = _engine_options(args, entry, options_class)
-    if entry.model == "none":
-        return engine(options), Assets()
+    if entry.model == "optional":
+        return engine(options, args.model), ModelAssets(args.model) if args.model else Assets()
     path = args.model or engine.packaged_model()
     return engine(path, options), ModelAssets(path)
 
@@ -155,8 +154,9 @@ def _engine_options(args: argparse.Namespace, entry: EngineEntry, options_class:
         chosen[option.field] = value
     if args.credits is not None:
         chosen[entry.credits_option] = args.credits
+    suited = pkgutil.resolve_name(entry.defaults)(chosen) if entry.defaults else {}
     try:
-        return options_class(**chosen)
+        return options_class(**{**suited, **chosen})
     except ValueError as error:
         raise BadOption(str(error)) from error
 

@@ -58,6 +58,7 @@ def variant(runner: Runner, name: str) -> Iterator[None]:
             prefill=prefill_fused,
             decode_masks=True,
             prefill_masks=True,
+            together=None,
         )
     yield
     runner.model, decoder.kernels = whole, kernels

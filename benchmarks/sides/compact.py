@@ -19,6 +19,7 @@ import torch
 from benchmarks.load import percentile
 from benchmarks.sides.closed_loop import ClosedLoop
 from benchmarks.sides.protocol import Watch, answer_until_closed
+from inference.compact.load.placement import CPU_KV_BYTES
 from inference.compact.options import CompactOptions
 from inference.compact.run.loop import Model, StepLoop
 from inference.compact.run.native import NativeDecoder
@@ -57,7 +58,7 @@ class _Compact(ClosedLoop):
     engine: _Opened
 
     def __init__(self, path: str, options: CompactOptions) -> None:
-        self.kv_bytes = options.kv_bytes
+        self.kv_bytes = options.kv_bytes or CPU_KV_BYTES
         super().__init__(_Opened(Path(path), options))
 
     def kv_exceeded(self) -> int | None:

@@ -5,7 +5,6 @@ from typing import Any, TypedDict
 import msgspec
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from controlplane.blueprint import configuration
 from controlplane.core.api.schema import operation
@@ -49,7 +48,7 @@ class AppliedJson(ChangesJson):
     applied: bool
 
 
-class ConfigurationView(ApiView):
+class ConfigurationView(ApiView, under="api/blueprint"):
     """What these operations share: who may not do any of them is told that first."""
 
     def initial(self, request: Request, *args: object, **kwargs: object) -> None:
@@ -57,43 +56,38 @@ class ConfigurationView(ApiView):
         require(self.actor(), Action.CONFIG_MANAGE)
 
 
-class ExportConfiguration(ConfigurationView):
+class ExportConfiguration(ConfigurationView, at=""):
     @operation(answer=DocumentBody, params=(_NAMES,))
-    def get(self, request: Request) -> Response:
+    def get(self) -> DocumentBody:
         """Export as YAML; repeat `organization` to include only some."""
-        names = request.query_params.getlist("organization") or None
-        return Response(
-            {"text": configuration.configuration_export(actor=self.actor(), names=names)}
-        )
+        names = self.request.query_params.getlist("organization") or None
+        return DocumentBody(configuration.configuration_export(actor=self.actor(), names=names))
 
 
-class ValidateConfiguration(ConfigurationView):
+class ValidateConfiguration(ConfigurationView, at="/validate"):
     @operation(body=DocumentBody, answer=ValidJson)
-    def post(self, request: Request) -> Response:
+    def post(self, asked: DocumentBody) -> ValidJson:
         """Validate a document; 400 has the path and line of each error."""
-        configuration.configuration_validate(actor=self.actor(), text=self.body(DocumentBody).text)
-        return Response({"valid": True})
+        configuration.configuration_validate(actor=self.actor(), text=asked.text)
+        return {"valid": True}
 
 
-class Diff(ConfigurationView):
+class Diff(ConfigurationView, at="/diff"):
     @operation(body=DocumentBody, answer=ChangesJson)
-    def post(self, request: Request) -> Response:
+    def post(self, asked: DocumentBody) -> ChangesJson:
         """Compare a document with the current configuration; changes nothing."""
-        changes = configuration.configuration_apply(
-            actor=self.actor(), text=self.body(DocumentBody).text
-        )
-        return Response({"changes": changes_json(changes)})
+        changes = configuration.configuration_apply(actor=self.actor(), text=asked.text)
+        return {"changes": changes_json(changes)}
 
 
-class Apply(ConfigurationView):
+class Apply(ConfigurationView, at="/apply"):
     @operation(body=ApplyBody, answer=AppliedJson, step_up=True)
-    def post(self, request: Request) -> Response:
+    def post(self, wanted: ApplyBody) -> AppliedJson:
         """Apply a document; a dry run unless `dry_run` is false."""
-        wanted = self.body(ApplyBody)
         changes = configuration.configuration_apply(
             actor=self.actor(), text=wanted.text, dry_run=wanted.dry_run
         )
-        return Response({"applied": not wanted.dry_run, "changes": changes_json(changes)})
+        return {"applied": not wanted.dry_run, "changes": changes_json(changes)}
 
 
 def changes_json(changes: list[configuration.ValueChange]) -> list[dict[str, Any]]:

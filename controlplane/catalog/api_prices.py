@@ -73,7 +73,7 @@ class PriceJson(TypedDict):
     effective_until: datetime | None
 
 
-class PriceView(ApiView):
+class PriceView(ApiView, under="api/catalog/models/<path:model>/"):
     """Rights come before bodies."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
@@ -81,17 +81,16 @@ class PriceView(ApiView):
         require(self.actor(), Action.CATALOG_MANAGE)
 
 
-class Prices(PriceView):
+class Prices(PriceView, at="prices"):
     @operation(list_of=Whole(PriceJson))
-    def get(self, request: Request, model: str) -> Response:
+    def get(self, model: str) -> Response:
         """List price versions, including those of single projects."""
         found = price_list_all(actor=self.actor(), model=Model.objects.get(name=model))
         return self.listed(found, lambda row: price_json(row, model))
 
     @operation(body=PriceBody, answer={CREATED: PriceJson}, example=EXAMPLE, step_up=True)
-    def post(self, request: Request, model: str) -> Response:
+    def post(self, wanted: PriceBody, model: str) -> PriceJson:
         """Publish a price; running requests keep their price."""
-        wanted = self.body(PriceBody)
         made = services.price_publish(
             actor=self.actor(),
             model=Model.objects.get(name=model),
@@ -99,7 +98,7 @@ class Prices(PriceView):
             effective_from=wanted.effective_from,
             project=self._project(wanted),
         )
-        return Response(price_json(made, model), status=CREATED)
+        return price_json(made, model)
 
     def _project(self, wanted: PriceBody) -> Project | None:
         if wanted.project is None and wanted.organization is None:
@@ -113,17 +112,16 @@ class Prices(PriceView):
         )
 
 
-class OverrideEnd(PriceView):
+class OverrideEnd(PriceView, at="prices/end"):
     @operation(body=EndBody, answer={CREATED: PriceJson}, step_up=True)
-    def post(self, request: Request, model: str) -> Response:
+    def post(self, wanted: EndBody, model: str) -> PriceJson:
         """End a project's price; returns the version that ends it."""
-        wanted = self.body(EndBody)
         project = project_share(
             actor=self.actor(), project_id=wanted.project, organization_id=wanted.organization
         )
         found = Model.objects.get(name=model)
         made = services.price_override_end(actor=self.actor(), model=found, project=project)
-        return Response(price_json(made, model), status=CREATED)
+        return price_json(made, model)
 
 
 def price_json(row: PriceVersion, model: str) -> PriceJson:
@@ -142,9 +140,9 @@ class PurchaseJson(TypedDict):
     output_pico: int
 
 
-class PurchasesView(PriceView):
+class PurchasesView(PriceView, at="purchases"):
     @operation(list_of=Whole(PurchaseJson))
-    def get(self, request: Request, model: str) -> Response:
+    def get(self, model: str) -> Response:
         """List the purchase prices of a model."""
         found = services.purchase_list(model=Model.objects.get(name=model))
         return self.listed(found, lambda row: purchase_json(row, model))
@@ -155,12 +153,11 @@ class PurchasesView(PriceView):
         example=PURCHASE_EXAMPLE,
         step_up=True,
     )
-    def post(self, request: Request, model: str) -> Response:
+    def post(self, wanted: services.PurchaseDraft, model: str) -> PurchaseJson:
         """Set a purchase price; past days do not change."""
-        wanted = self.body(services.PurchaseDraft)
         found = Model.objects.get(name=model)
         made = services.purchase_set(actor=self.actor(), model=found, draft=wanted)
-        return Response(purchase_json(made, model), status=CREATED)
+        return purchase_json(made, model)
 
 
 def purchase_json(row: PurchasePrice, model: str) -> PurchaseJson:

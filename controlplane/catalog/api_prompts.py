@@ -6,14 +6,13 @@ from typing import Annotated, Any, TypedDict
 
 import msgspec
 from django.core.exceptions import ValidationError
-from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.catalog import selectors
 from controlplane.catalog.models import PromptTemplate, PromptVersion
 from controlplane.catalog.prompts import PromptVersions, prompt_create
 from controlplane.core.answers import answer_of
-from controlplane.core.api.schema import CREATED, NO_CONTENT, Whole, operation
+from controlplane.core.api.schema import CREATED, Whole, operation
 from controlplane.core.api.views import ApiView
 from controlplane.kernel.ids import ProjectId, kind, public_id
 from controlplane.kernel.prompts import BadValue, Value, find_problems
@@ -107,7 +106,7 @@ class TemplateJson(TypedDict):
     versions: list[VersionJson]
 
 
-class PromptView(ApiView):
+class PromptView(ApiView, under="api/catalog/templates/<org:organization>"):
     """What operations on templates share: the path names the template, and perhaps a version."""
 
     def template(self) -> PromptTemplate:
@@ -133,76 +132,70 @@ class PromptView(ApiView):
         return Response(version_json(now), status=status)
 
 
-class Prompts(PromptView):
+class Prompts(PromptView, at=""):
     @operation(list_of=Whole(ListedJson))
-    def get(self, request: Request, organization: uuid.UUID) -> Response:
+    def get(self, organization: uuid.UUID) -> Response:
         """List templates by name, with their live and canary versions."""
         found = selectors.prompt_list(actor=self.actor(), organization_id=organization)
         return self.listed(found, listed_json, "name")
 
     @operation(body=NewBody, answer={CREATED: CreatedJson})
-    def post(self, request: Request, organization: uuid.UUID) -> Response:
+    def post(self, wanted: NewBody, organization: uuid.UUID) -> CreatedJson:
         """Create a template without versions."""
-        wanted = self.body(NewBody)
         made = prompt_create(
             actor=self.actor(),
             organization_id=organization,
             name=wanted.name,
             project_id=wanted.project,
         )
-        return Response({"name": made.name, "versions": []}, status=CREATED)
+        return {"name": made.name, "versions": []}
 
 
-class OnePrompt(PromptView):
+class OnePrompt(PromptView, at="/<str:name>"):
     @operation(answer=TemplateJson)
-    def get(self, request: Request, **path: Any) -> Response:
+    def get(self) -> TemplateJson:
         """With their bodies."""
         template = self.template()
         found = selectors.prompt_versions(actor=self.actor(), template=template)
         project = template.project_id
-        return Response(
-            {
-                "name": template.name,
-                "project": public_id("proj", project) if project else None,
-                "versions": [version_json(one) for one in found],
-            }
-        )
+        return {
+            "name": template.name,
+            "project": public_id("proj", project) if project else None,
+            "versions": [version_json(one) for one in found],
+        }
 
 
-class Drafts(PromptView):
+class Drafts(PromptView, at="/<str:name>/versions"):
     @operation(body=PromptDraftBody, answer={CREATED: VersionJson})
-    def post(self, request: Request, **path: Any) -> Response:
+    def post(self, wanted: PromptDraftBody) -> Response:
         """It need not be ready, but of the form of a body."""
-        wanted = self.body(PromptDraftBody)
         made = self.versions(self.template()).draft_create(wanted.body, wanted.note)
         return self.answer(made, CREATED)
 
 
-class OneVersion(PromptView):
+class OneVersion(PromptView, at="/<str:name>/versions/<int:version>"):
     @operation(answer=VersionJson)
-    def get(self, request: Request, **path: Any) -> Response:
+    def get(self) -> Response:
         """With its body and what is wrong with it."""
         return self.answer(self.version())
 
     @operation(body=PromptChangeBody, answer=VersionJson)
-    def put(self, request: Request, **path: Any) -> Response:
+    def put(self, wanted: PromptChangeBody) -> Response:
         """Replace a draft's body; 409 where somebody else changed it meanwhile."""
-        wanted = self.body(PromptChangeBody)
         found = self.version(wanted.revision)
         versions = self.versions(found.template)
         return self.answer(versions.draft_update(found, wanted.body, wanted.note))
 
     @operation()
-    def delete(self, request: Request, **path: Any) -> Response:
+    def delete(self) -> None:
         """It stays readable."""
         found = self.version()
         self.versions(found.template).draft_discard(found)
-        return Response(status=NO_CONTENT)
 
 
-class PromptDryRunView(PromptView):
+class PromptDryRunView(PromptView, at="/<str:name>/versions/<int:version>/dry-run"):
     @operation(body=PromptDryRunBody, answer=selectors.PromptDryRun)
-    def post(self, request: Request, **path: Any) -> Response:
+    def post(self) -> object:
         """The messages, their size and how much of it caches; tokens are estimates."""
         found = self.version()
         try:
@@ -212,40 +205,39 @@ class PromptDryRunView(PromptView):
         except BadValue as error:
             field = ".".join(filter(None, ("variables", error.name)))
             raise ValidationError({field: str(error)}) from error
-        return Response(msgspec.to_builtins(tried))
+        return msgspec.to_builtins(tried)
 
 
-class PromptPublish(PromptView):
+class PromptPublish(PromptView, at="/<str:name>/versions/<int:version>/publish"):
     @operation(body=PromptRevisionBody, answer=VersionJson)
-    def post(self, request: Request, **path: Any) -> Response:
+    def post(self, asked: PromptRevisionBody) -> Response:
         """Gateways follow within two seconds."""
-        found = self.version(self.body(PromptRevisionBody).revision)
+        found = self.version(asked.revision)
         return self.answer(self.versions(found.template).publish(found))
 
 
-class PromptCanaryStart(PromptView):
+class PromptCanaryStart(PromptView, at="/<str:name>/versions/<int:version>/canary"):
     @operation(body=PromptCanaryBody, answer=VersionJson)
-    def post(self, request: Request, **path: Any) -> Response:
+    def post(self, wanted: PromptCanaryBody) -> Response:
         """Requests that name a version are not part of it."""
-        wanted = self.body(PromptCanaryBody)
         found = self.version(wanted.revision)
         versions = self.versions(found.template)
         return self.answer(versions.canary_start(found, wanted.share_permille))
 
 
-class PromptCanaryStop(PromptView):
+class PromptCanaryStop(PromptView, at="/<str:name>/versions/<int:version>/stop"):
     @operation(answer=VersionJson)
-    def post(self, request: Request, **path: Any) -> Response:
+    def post(self) -> Response:
         """Every request gets the published version again."""
         found = self.version()
         return self.answer(self.versions(found.template).canary_stop(found))
 
 
-class PromptRollback(PromptView):
+class PromptRollback(PromptView, at="/<str:name>/rollback"):
     @operation(body=PromptRollbackBody, answer=VersionJson)
-    def post(self, request: Request, **path: Any) -> Response:
+    def post(self, asked: PromptRollbackBody) -> Response:
         """Publish a copy of an earlier version under a new number; a canary ends with it."""
-        number, template = self.body(PromptRollbackBody).version, self.template()
+        number, template = asked.version, self.template()
         to = None if number is None else self.version(number=number)
         return self.answer(self.versions(template).rollback(to))
 

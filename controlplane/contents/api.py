@@ -5,12 +5,11 @@ from uuid import UUID
 
 import msgspec
 from drf_spectacular.utils import OpenApiParameter
-from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.contents import services
 from controlplane.core.api.schema import operation
-from controlplane.core.api.views import ApiView
+from controlplane.core.api.views import OF_ORGANIZATION, ApiView
 from controlplane.kernel.ids import RequestId
 from controlplane.tenants.models import Project
 from controlplane.tenants.people.selectors import project_of
@@ -52,7 +51,7 @@ class DeletedJson(TypedDict):
     deleted: int
 
 
-class ContentView(ApiView):
+class ContentView(ApiView, under=f"{OF_ORGANIZATION}/projects/<proj:project_id>/"):
     """What the operations share."""
 
     def project(self) -> Project:
@@ -60,51 +59,50 @@ class ContentView(ApiView):
         return project_of(actor=self.actor(), **{name: self.kwargs[name] for name in names})
 
 
-class KeepingView(ContentView):
+class KeepingView(ContentView, at="keeping"):
     @operation(body=KeepingBody, answer=KeepingBody, step_up=True)
-    def put(self, request: Request, **_: UUID) -> Response:
+    def put(self, body: KeepingBody) -> KeepingBody:
         """Set how long a project keeps prompts and answers, and for whom. Owners only."""
-        body = self.body(KeepingBody)
         keeping = services.Keeping(body.keeps_days, body.content_readers)
         found = services.contents_configure(
             actor=self.actor(), project=self.project(), keeping=keeping
         )
-        return Response({name: getattr(found, name) for name in body.__struct_fields__})
+        return KeepingBody(found.keeps_days, found.content_readers)
 
 
-class ContentsView(ContentView):
+class ContentsView(ContentView, at="contents"):
     @operation(list_of=ContentJson, params=SEARCH)
-    def get(self, request: Request, **_: UUID) -> Response:
+    def get(self) -> Response:
         """List prompts and answers, newest first. Audited."""
         found = services.content_page(
             actor=self.actor(),
             project=self.project(),
-            wanted=services.ContentFilter.of(request.query_params),
+            wanted=services.ContentFilter.of(self.request.query_params),
             ask=self.page_ask("req"),
         )
         return self.page(found, services.content_json)
 
     @operation(answer=DeletedJson, params=[END_USER])
-    def delete(self, request: Request, **_: UUID) -> Response:
+    def delete(self) -> DeletedJson:
         """Delete all that one end user said in a project."""
-        name = request.query_params.get("end_user", "")
+        name = self.request.query_params.get("end_user", "")
         count = services.end_user_delete(actor=self.actor(), project=self.project(), end_user=name)
-        return Response({"deleted": count})
+        return {"deleted": count}
 
 
-class OneContentView(ContentView):
+class OneContentView(ContentView, at="contents/<req:request_id>"):
     @operation(answer=ContentJson)
-    def get(self, request: Request, request_id: UUID, **_: UUID) -> Response:
+    def get(self, request_id: UUID) -> dict[str, Any]:
         """Get prompt and answer of a request. Audited."""
         found = services.content_read(
             actor=self.actor(), project=self.project(), request=request_id, use="read"
         )
-        return Response(services.content_json(found))
+        return services.content_json(found)
 
     @operation(answer=DeletedJson)
-    def delete(self, request: Request, request_id: UUID, **_: UUID) -> Response:
+    def delete(self, request_id: UUID) -> DeletedJson:
         """Delete prompt and answer of a request."""
         count = services.content_delete(
             actor=self.actor(), project=self.project(), request=request_id
         )
-        return Response({"deleted": count})
+        return {"deleted": count}

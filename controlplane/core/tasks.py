@@ -4,12 +4,10 @@ import structlog
 from celery import shared_task
 from django.contrib.sessions.backends.db import SessionStore
 
-from controlplane.core.api import idempotency
 from controlplane.core.audit import chain
 
 DAY_S = 86_400.0
 log = structlog.get_logger(__name__)
-answers_forget = shared_task(name="core.answers_forget")(idempotency.answers_forget)
 sessions_forget = shared_task(name="core.sessions_forget")(SessionStore.clear_expired)
 
 
@@ -22,4 +20,4 @@ def audit_chain() -> int:
     return linked
 
 
-EVERY_S = {"core.audit_chain": 60.0, "core.answers_forget": 60.0, "core.sessions_forget": DAY_S}
+EVERY_S = {"core.audit_chain": 60.0, "core.sessions_forget": DAY_S}

@@ -6,7 +6,6 @@ from typing import Any, TypedDict
 
 import msgspec
 from django.utils import timezone
-from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.catalog.pools import pool_draft, pool_set
@@ -242,32 +241,32 @@ class PoolBody(msgspec.Struct, forbid_unknown_fields=True):
     warm_schedule: list[dict[str, Any]] | msgspec.UnsetType = msgspec.UNSET
 
 
-class Pools(ApiView):
+class Pools(ApiView, at="api/fleet/pools"):
     @operation(list_of=Whole(PoolJson))
-    def get(self, request: Request) -> Response:
+    def get(self) -> Response:
         """List pools. Staff only."""
         found = signals(actor=self.actor(), now=timezone.now())
         return self.listed(found, pool_json, "pool")
 
 
-class OnePool(ApiView):
+class OnePool(ApiView, at="api/fleet/pools/<str:name>"):
     @operation(body=PoolBody, answer=PoolNamed)
-    def put(self, request: Request, name: str) -> Response:
+    def put(self, asked: PoolBody, name: str) -> Response:
         """Set a pool, except the command of the local driver. Staff only."""
-        given = msgspec.structs.asdict(self.body(PoolBody))
+        given = msgspec.structs.asdict(asked)
         known = pool_find(name=name)
         values = {field: value for field, value in given.items() if value is not msgspec.UNSET}
         pool = pool_set(actor=self.actor(), draft=pool_draft(name, values))
         return Response({"pool": pool.name}, status=200 if known else 201)
 
 
-class Desired(ApiView):
+class Desired(ApiView, at="api/fleet/pools/<str:name>/desired"):
     authentication_classes = ()
 
     @operation(answer=SignalJson)
-    def get(self, request: Request, name: str) -> Response:
+    def get(self, name: str) -> Response:
         """Get the desired number of nodes; needs the metrics token or the operator token."""
-        if not may_read_metrics(request):
+        if not may_read_metrics(self.request):
             return failed(401, "Send the metrics token as a bearer token.")
         now = timezone.now()
         found = [each for each in signals(actor=OPERATOR, now=now) if each.pool.name == name]
@@ -276,7 +275,7 @@ class Desired(ApiView):
 
 class NodeAction(ApiView):
     @operation(body=DrainBody, answer=NodeChangedJson, step_up=True)
-    def post(self, request: Request, name: str, action: str) -> Response:
+    def post(self, name: str, action: str) -> NodeChangedJson:
         """Approve, drain, resume, release or remove a node; `changed` is false for no change."""
         node, actor = fleet_get(Node, user=self.actor(), name=name), self.actor()
         more: dict[str, Any] = {}
@@ -285,45 +284,44 @@ class NodeAction(ApiView):
         else:
             self.body(Nothing)
         changed = ACTIONS[action](actor=actor, node=node, **more)
-        return Response({"node": node.name, "changed": changed})
+        return {"node": node.name, "changed": changed}
 
 
-class NodeModels(ApiView):
+class NodeModels(ApiView, at="api/fleet/nodes/<path:name>/models"):
     @operation(body=ModelsBody, answer=NodeModelsJson, step_up=True)
-    def put(self, request: Request, name: str) -> Response:
+    def put(self, name: str) -> NodeModelsJson:
         """Set the models that a node may serve. Staff only."""
         node, models = fleet_get(Node, user=self.actor(), name=name), self.body(ModelsBody).models
         services.node_allow(actor=self.actor(), node=node, models=models)
-        return Response({"node": node.name, "models": models})
+        return {"node": node.name, "models": models}
 
 
-class Digests(ApiView):
+class Digests(ApiView, at="api/fleet/digests"):
     @operation(list_of=Whole(DigestJson))
-    def get(self, request: Request) -> Response:
+    def get(self) -> Response:
         """List tokenizer digests that nodes offer. Staff only."""
         return self.listed(digest_list(user=self.actor()), digest_json)
 
 
 class DigestDecision(ApiView):
     @operation(answer=Changed, step_up=True)
-    def post(self, request: Request, digest_id: Any, decision: str) -> Response:
+    def post(self, digest_id: Any, decision: str) -> Changed:
         """Approve or refuse a digest. Staff only."""
         row = fleet_get(ModelDigest, user=self.actor(), id=digest_id)
         changed = digest_decide(actor=self.actor(), digest=row, approved=DECISIONS[decision])
-        return Response({"id": public_id("digest", row.id), "changed": changed})
+        return {"id": public_id("digest", row.id), "changed": changed}
 
 
-class Tokens(ApiView):
+class Tokens(ApiView, at="api/fleet/tokens"):
     @operation(list_of=Whole(TokenJson))
-    def get(self, request: Request) -> Response:
+    def get(self) -> Response:
         """List enrolment tokens without secrets. Staff only."""
         rows = token_list(user=self.actor(), now=timezone.now())
         return self.listed(rows, token_json)
 
     @operation(body=TokenBody, answer={201: NewTokenJson}, step_up=True)
-    def post(self, request: Request) -> Response:
+    def post(self, wanted: TokenBody) -> Response:
         """Create an enrolment token. Staff only."""
-        wanted = self.body(TokenBody)
         made = services.token_create(
             actor=self.actor(), draft=services.TokenDraft(**msgspec.structs.asdict(wanted))
         )
@@ -331,23 +329,22 @@ class Tokens(ApiView):
         return Response(body, status=201, headers={"Cache-Control": "no-store"})
 
 
-class OneToken(ApiView):
+class OneToken(ApiView, at="api/fleet/tokens/<token:token_id>"):
     @operation(answer=Changed)
-    def delete(self, request: Request, token_id: Any) -> Response:
+    def delete(self, token_id: Any) -> Changed:
         """Revoke an enrolment token. Staff only."""
         row = fleet_get(EnrolmentToken, user=self.actor(), id=token_id)
         changed = services.token_revoke(actor=self.actor(), token=row)
-        return Response({"id": public_id("token", row.id), "changed": changed})
+        return {"id": public_id("token", row.id), "changed": changed}
 
 
-class Enrol(ApiView):
+class Enrol(ApiView, at="api/fleet/enrol"):
     authentication_classes = ()
     address_throttle = DoorThrottle
 
     @operation(body=EnrolBody, answer={201: EnrolledJson})
-    def post(self, request: Request) -> Response:
+    def post(self, given: EnrolBody) -> Response:
         """Exchange an enrolment token for a credential, which is returned only once."""
-        given = self.body(EnrolBody)
         try:
             made = services.token_redeem(secret=given.token, name=given.name, pool=given.pool)
         except services.EnrolmentRefused:

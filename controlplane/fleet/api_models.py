@@ -4,11 +4,10 @@ import uuid
 from typing import TypedDict
 
 from django.utils import timezone
-from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.core.api.schema import Whole, operation
-from controlplane.core.api.views import ApiView
+from controlplane.core.api.views import OF_ORGANIZATION, ApiView
 from controlplane.core.permissions import Action
 from controlplane.fleet.catalogue import Offer, offer_list
 from controlplane.kernel.money import usd_from_micro
@@ -23,7 +22,7 @@ class ModelJson(TypedDict):
     `state` is `ready`, `no_node` or `no_price`; `abilities` are what all its nodes can do.
     """
 
-    id: str
+    name: str
     object: str
     task: str
     state: str
@@ -33,9 +32,9 @@ class ModelJson(TypedDict):
     price: dict[str, str] | None
 
 
-class Models(ApiView):
+class Models(ApiView, at=f"{OF_ORGANIZATION}/models"):
     @operation(list_of=Whole(ModelJson))
-    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def get(self, organization_id: uuid.UUID) -> Response:
         """List the models in the catalogue with their list prices."""
         require(self.actor(), Action.CATALOG_VIEW, organization_id)
         return self.listed(offer_list(now=timezone.now(), enabled_only=True), model_json)
@@ -47,7 +46,7 @@ def model_json(offer: Offer) -> ModelJson:
         {name: usd_from_micro(getattr(price, f"{name}_pico")) for name in RATES} if price else None
     )
     return ModelJson(
-        id=model.name,
+        name=model.name,
         object="catalogue_model",
         task=model.task,
         state=offer.state,

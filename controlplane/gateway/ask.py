@@ -6,6 +6,7 @@ from typing import Any, Literal, Self
 import msgspec
 from msgspec import structs
 
+from controlplane.gateway.toolform import WantedCalls
 from controlplane.kernel.prompts import PromptBody, Value
 from inference.contract.capabilities import Capability
 from inference.contract.frames import Sampling
@@ -116,7 +117,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     `output_tokens` is None when the client named no bound, `output_field` is what it calls it;
     `bytes` is the size of the body without its pictures, with what a template adds. `tools` are
     what the model may call, as chat templates read them; `grammar_field` is what the client calls
-    the grammar that sampling holds, empty without one.
+    the grammar that sampling holds, empty without one. `calls` are those of which a grammar is made
+    for the model's family.
     `passed` are fields for engines that take the request itself, `ignored` the paths of those that
     change nothing, `unknown` the first of these that no API has, `echo` those that the answer
     repeats. Requests of one `cache_key` are likely to begin alike. `caps_output`: a bound beyond
@@ -147,6 +149,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     output_field: str = "max_tokens"
     inputs: Inputs | None = None
     tools: tuple[dict[str, Any], ...] = ()
+    calls: WantedCalls | None = None
     grammar_field: str = ""
     passed: dict[str, Any] = {}
     shows_texts: bool = False

@@ -64,7 +64,8 @@ class Cluster(msgspec.Struct, frozen=True):
 class Prompt(msgspec.Struct, frozen=True):
     """Stage 3: token ids, their block hashes by block size, and the output bound that fits.
 
-    `text` is what an engine that takes only text gets instead of tokens. Where there are several
+    `text` is what an engine that takes text gets instead: the request, whose `tokens` may not be
+    known here. Where there are several
     prompts, `lengths` are theirs, as in a `Job`. `ignored` are paths
     of fields that the model's chat template does not read. A prompt with `pictures` has no hashes:
     token ids do not say what is in them.

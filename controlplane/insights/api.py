@@ -70,23 +70,21 @@ class HygieneJson(TypedDict):
     keys: list[KeyHygieneJson]
 
 
-class HygieneView(ApiView):
+class HygieneView(ApiView, at="api/insights/organizations/<org:organization_id>/hygiene"):
     @operation(answer=HygieneJson, params=[DAYS])
-    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def get(self, organization_id: uuid.UUID) -> HygieneJson:
         """List the tokens that each key wastes, with the fix.
 
         Kinds overlap: do not add their savings up.
         """
-        start, end = days_of(request)
+        start, end = days_of(self.request)
         found = hygiene_read(actor=self.actor(), organization=organization_id, start=start, end=end)
-        return Response(
-            {
-                "start": start,
-                "end": end,
-                "whole": _key_json(found.whole),
-                "keys": [_key_json(one) for one in found.keys],
-            }
-        )
+        return {
+            "start": start,
+            "end": end,
+            "whole": _key_json(found.whole),
+            "keys": [_key_json(one) for one in found.keys],
+        }
 
 
 class StageFiguresJson(TypedDict):
@@ -108,9 +106,9 @@ class StageMapJson(TypedDict):
     end: datetime
 
 
-class StageMapView(ApiView):
+class StageMapView(ApiView, at="api/insights/organizations/<org:organization_id>/stage-map"):
     @operation(list_of=Whole(StageFiguresJson, StageMapJson), params=[DAYS])
-    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def get(self, organization_id: uuid.UUID) -> Response:
         """Get the percentiles of stages and layers, with public budgets.
 
         They are the installation's: all who may see them see the same.
@@ -118,7 +116,7 @@ class StageMapView(ApiView):
         require(self.actor(), Action.ORGANIZATION_VIEW, organization_id)
         if not sees_shared_figures(self.actor()):
             raise PermissionDenied("Only staff can read figures of the whole installation.")
-        start, end = days_of(request)
+        start, end = days_of(self.request)
         rows = stage_map_read(start=start, end=end)
         return self.listed(rows, _stage_json, start=start, end=end)
 
@@ -131,9 +129,9 @@ class ComparisonJson(TypedDict):
     ways: list[WayResult]
 
 
-class ComparisonsView(ApiView):
+class ComparisonsView(ApiView, at="api/insights/organizations/<org:organization_id>/comparisons"):
     @operation(list_of=Whole(ComparisonJson))
-    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def get(self, organization_id: uuid.UUID) -> Response:
         """List the results of `manage.py sluice compare`."""
         require(self.actor(), Action.ORGANIZATION_VIEW, organization_id)
         return self.listed(comparison_list(), _comparison_json)
@@ -154,16 +152,16 @@ class CapacityJson(TypedDict):
     sheet: CapacitySheet | None
 
 
-class CapacityView(ApiView):
+class CapacityView(ApiView, at="api/insights/capacity"):
     @operation(list_of=Whole(CapacityJson), params=[DAYS, *WHAT_IF])
-    def get(self, request: Request) -> Response:
+    def get(self) -> Response:
         """Get the capacity, peak utilization and bottleneck of each pool. Staff only.
 
         `used` is 1 where a resource is full; the first one breaks first.
         """
-        start, end = days_of(request)
+        start, end = days_of(self.request)
         pools = capacity_read(actor=self.actor(), start=start, end=end)
-        sheets = [fill_in(pool, request.query_params) for pool in pools]
+        sheets = [fill_in(pool, self.request.query_params) for pool in pools]
         unread = {field.name for sheet in sheets for field in sheet.unread}
         if unread:
             raise ValidationError(

@@ -13,8 +13,15 @@ from controlplane.kernel.limits import ReachedLimit
 from controlplane.kernel.servertiming import Before
 
 SERVED = "served"
-IndexState = Literal["", "exact", "stale", "ring"]
-"""Of the prefix index when a node was chosen: up to date, late for some nodes, or without use."""
+IndexState = Literal["", "exact", "stale", "approximate", "ring"]
+"""Of the prefix index when a node was chosen: up to date, late for some nodes, of some nodes known
+only by what they were sent, or without use.
+"""
+# What qualifies a count of cached tokens.
+BELIEVED: dict[IndexState, str] = {
+    "stale": " (as far as is known: the events of some nodes are late)",
+    "approximate": " (as far as is known: the caches of some nodes cannot be followed)",
+}
 
 
 class PassedStep(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.core.answers import answer_of
-from controlplane.core.api.schema import CREATED, NO_CONTENT, Whole, operation
+from controlplane.core.api.schema import CREATED, Whole, operation
 from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
 from controlplane.kernel.ids import public_id
@@ -218,7 +218,7 @@ class RollbackBody(msgspec.Struct, forbid_unknown_fields=True):
     version: int | None = None
 
 
-class RulesView(ApiView):
+class RulesView(ApiView, under="api/routing/"):
     """What operations on rules share: who may not do any of them is told that first."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
@@ -239,105 +239,101 @@ class RulesView(ApiView):
         return Response(ruleset_json(now), status=status)
 
 
-class RuleSets(RulesView):
+class RuleSets(RulesView, at="versions"):
     @operation(list_of=Whole(SummaryJson))
-    def get(self, request: Request) -> Response:
+    def get(self) -> Response:
         """List versions without their rules, newest first."""
         found = selectors.ruleset_list(actor=self.actor())
         return self.listed(found, summary_json, "version")
 
     @operation(body=DraftBody, answer={CREATED: RuleSetJson})
-    def post(self, request: Request) -> Response:
+    def post(self, draft: DraftBody) -> Response:
         """Create a draft from the live version; it may be invalid but must be a list of rules."""
-        draft = self.body(DraftBody)
         made = self.versions().draft_create(draft.rules, note=draft.note)
         return self.answer(made, CREATED)
 
 
-class OneRuleSet(RulesView):
+class OneRuleSet(RulesView, at="versions/<int:version>"):
     @operation(answer=RuleSetJson)
-    def get(self, request: Request, version: int) -> Response:
+    def get(self, version: int) -> Response:
         """Get a version with its rules."""
         return self.answer(self.rule_set(version))
 
     @operation(body=ChangeBody, answer=RuleSetJson)
-    def put(self, request: Request, version: int) -> Response:
+    def put(self, change: ChangeBody, version: int) -> Response:
         """Replace a draft's rules; 409 if it was changed in the meantime."""
-        change = self.body(ChangeBody)
         found, rebase = self.rule_set(version, change.revision), change.rebase
         return self.answer(
             self.versions().draft_update(found, change.rules, change.note, rebase=rebase)
         )
 
     @operation()
-    def delete(self, request: Request, version: int) -> Response:
+    def delete(self, version: int) -> None:
         """It stays readable."""
         self.versions().draft_discard(self.rule_set(version))
-        return Response(status=NO_CONTENT)
 
 
-class Validate(RulesView):
+class Validate(RulesView, at="versions/<int:version>/validate"):
     @operation(answer=ProblemsJson)
-    def post(self, request: Request, version: int) -> Response:
+    def post(self, version: int) -> ProblemsJson:
         """Check a version: errors, which prevent publication, then warnings."""
         rules = read_rules(self.rule_set(version).rules)
         problems = selectors.rule_problems(actor=self.actor(), rules=rules)
-        return Response({"problems": [asdict(problem) for problem in problems]})
+        return {"problems": [asdict(problem) for problem in problems]}
 
 
-class DryRunView(RulesView):
+class DryRunView(RulesView, at="versions/<int:version>/dry-run"):
     @operation(body=DryRunBody, answer=DryRunJson)
-    def post(self, request: Request, version: int) -> Response:
+    def post(self, asked: DryRunBody, version: int) -> DryRunJson:
         """Apply a version to recorded requests: what would change; money in nano-USD."""
-        hours, found = self.body(DryRunBody).hours, self.rule_set(version)
+        hours, found = asked.hours, self.rule_set(version)
         tried = selectors.ruleset_dry_run(actor=self.actor(), rule_set=found, hours=hours)
-        return Response(dry_run_json(tried))
+        return dry_run_json(tried)
 
 
-class Publish(RulesView):
+class Publish(RulesView, at="versions/<int:version>/publish"):
     @operation(body=RevisionBody, answer=RuleSetJson, step_up=True)
-    def post(self, request: Request, version: int) -> Response:
+    def post(self, asked: RevisionBody, version: int) -> Response:
         """Publish a draft within two seconds; 409 if another version was published since."""
-        found = self.rule_set(version, self.body(RevisionBody).revision)
+        found = self.rule_set(version, asked.revision)
         return self.answer(self.versions().publish(found))
 
 
-class CanaryStart(RulesView):
+class CanaryStart(RulesView, at="versions/<int:version>/canary"):
     @operation(body=CanaryBody, answer=RuleSetJson, step_up=True)
-    def post(self, request: Request, version: int) -> Response:
+    def post(self, wanted: CanaryBody, version: int) -> Response:
         """Start a canary or change its share, which restarts the comparison."""
-        wanted = self.body(CanaryBody)
         found, share = self.rule_set(version, wanted.revision), wanted.share_permille
         return self.answer(self.versions().canary_start(found, share, wanted.stops_itself))
 
 
-class CanaryPromote(RulesView):
+class CanaryPromote(RulesView, at="versions/<int:version>/promote"):
     @operation(answer=RuleSetJson, step_up=True)
-    def post(self, request: Request, version: int) -> Response:
+    def post(self, version: int) -> Response:
         """Promote the canary to all requests."""
         return self.answer(self.versions().canary_promote(self.rule_set(version)))
 
 
-class CanaryStop(RulesView):
+class CanaryStop(RulesView, at="versions/<int:version>/stop"):
     @operation(body=StopBody, answer=RuleSetJson)
-    def post(self, request: Request, version: int) -> Response:
+    def post(self, asked: StopBody, version: int) -> Response:
         """Stop the canary; all requests follow the published rules."""
-        reason, found = self.body(StopBody).reason, self.rule_set(version)
+        reason, found = asked.reason, self.rule_set(version)
         return self.answer(self.versions().canary_stop(found, reason=reason))
 
 
-class Canary(RulesView):
+class Canary(RulesView, at="canary"):
     @operation(answer=CanaryAnswer)
-    def get(self, request: Request) -> Response:
+    def get(self) -> CanaryAnswer:
         """Compare the canary with the live version; null without a canary."""
         report = selectors.canary_report(actor=self.actor())
-        return Response({"canary": None if report is None else canary_json(report)})
+        return {"canary": None if report is None else canary_json(report)}
 
 
-class Rollback(RulesView):
+class Rollback(RulesView, at="rollback"):
     @operation(body=RollbackBody, answer=RuleSetJson, step_up=True)
-    def post(self, request: Request) -> Response:
+    def post(self, asked: RollbackBody) -> Response:
         """Publish a copy of an earlier version (0: no rules) under a new number; ends a canary."""
-        version = self.body(RollbackBody).version
+        version = asked.version
         to = self.rule_set(version) if version else None
         return self.answer(self.versions().rollback(to=to, to_nothing=version == 0))

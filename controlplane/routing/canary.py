@@ -74,7 +74,8 @@ def judge(control: Arm, trial: Arm) -> CanaryComparison:
     )
     said = [each.verdict for each in findings]
     verdict = next((each for each in TELLING if each in said), CanaryVerdict.SAME)
-    told = tuple(f"{each.figure}: {each.verdict.value}" for each in findings if _matters(each))
+    apart = [each for each in findings if each.verdict != CanaryVerdict.SAME]
+    told = tuple(f"{each.figure}: {each.verdict.value}" for each in apart)
     return CanaryComparison(verdict, told, findings)
 
 
@@ -93,10 +94,6 @@ def chance(total: int, of_trial: int, share: float) -> float:
         for count in range(of_trial, total + 1)
     )
     return min(1.0, sum(terms))
-
-
-def _matters(finding: CanaryFigure) -> bool:
-    return finding.verdict != CanaryVerdict.SAME
 
 
 def _errors(control: Arm, trial: Arm) -> CanaryFigure:

@@ -13,15 +13,10 @@ from controlplane.core.permissions import Action
 from controlplane.core.queries import rows
 from controlplane.core.versions.models import State
 from controlplane.core.versions.services import Versions
+from controlplane.routing import selectors
 from controlplane.routing.canary import CanaryVerdict
 from controlplane.routing.models import RuleSet
 from controlplane.routing.rulesjson import read_rules, write_rules
-from controlplane.routing.selectors import (
-    canary_report,
-    rule_problems,
-    ruleset_in_force,
-    ruleset_on_trial,
-)
 from controlplane.tenants.access import require
 
 
@@ -41,19 +36,19 @@ class RuleVersions(Versions[RuleSet]):
             yield
 
     def new(self) -> RuleSet:
-        return RuleSet(based_on=ruleset_in_force())
+        return RuleSet(based_on=selectors.ruleset_in_force())
 
     def read(self, content: object) -> object:
         return write_rules(read_rules(content))
 
     def errors(self, version: RuleSet) -> Iterator[tuple[str, str]]:
-        for problem in rule_problems(actor=self.actor, rules=read_rules(version.rules)):
+        for problem in selectors.rule_problems(actor=self.actor, rules=read_rules(version.rules)):
             if not problem.warning:
                 yield problem.field, problem.message
 
     def ready(self, version: RuleSet, *, trial: bool = False) -> RuleSet:
         """A draft begun from what is in force, while none is on trial; or the canary again."""
-        canary, current = ruleset_on_trial(), ruleset_in_force()
+        canary, current = selectors.ruleset_on_trial(), selectors.ruleset_in_force()
         if trial and canary is not None and canary.id == version.id:
             return canary
         now = self.now(version, State.DRAFT)
@@ -98,7 +93,7 @@ class RuleVersions(Versions[RuleSet]):
 
 
 def _compared(version: int) -> RuleSet:
-    current = ruleset_in_force()
+    current = selectors.ruleset_in_force()
     if current is None or current.version != version:
         told = f"Version {current.version}" if current else "No version"
         raise Conflict({"rebase": f"{told} is live now: compare the draft with it."})
@@ -116,10 +111,10 @@ WATCH = CanaryWatch()
 
 def ruleset_canary_watch() -> RuleSet | None:
     """The canary that was ended; None when there was no reason to. Raises TooMuchToRead."""
-    canary = ruleset_on_trial()
+    canary = selectors.ruleset_on_trial()
     if canary is None or not canary.stops_itself:
         return None
-    report = canary_report(actor=WATCH)
+    report = selectors.canary_report(actor=WATCH)
     if report is None or report.rule_set.id != canary.id:
         return None
     errors = report.comparison.findings[0]

@@ -2,43 +2,44 @@
 
 from uuid import UUID
 
-from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.core.api.schema import CREATED, NO_CONTENT, Whole, operation
+from controlplane.core.api.schema import CREATED, Whole, operation
 from controlplane.core.api.views import ApiView
 from controlplane.slos import selectors, services, shapes
 from controlplane.slos.checks import ObjectiveDraft
 from controlplane.slos.models import EVERYONE
-from controlplane.slos.openslo.documents import openslo_export, openslo_import
+from controlplane.slos.openslo.documents import Imported, openslo_export, openslo_import
+
+OF_ORGANIZATION = "api/slos/organizations/<org:organization_id>"
 
 
-class Objectives(ApiView):
+class Objectives(ApiView, at=f"{OF_ORGANIZATION}/objectives"):
     @operation(list_of=Whole(shapes.ObjectiveJson))
-    def get(self, request: Request, organization_id: UUID) -> Response:
+    def get(self, organization_id: UUID) -> Response:
         """List objectives with attainment, error budget, burn rates and alerts."""
         found = selectors.objective_standings(actor=self.actor(), organization=organization_id)
         return self.listed(found, shapes.objective_json)
 
     @operation(body=ObjectiveDraft, answer={CREATED: shapes.ObjectiveJson}, example=shapes.EXAMPLE)
-    def post(self, request: Request, organization_id: UUID) -> Response:
+    def post(self, organization_id: UUID) -> shapes.ObjectiveJson:
         """Create an objective; rules that can never fire are refused."""
         with services.changing(self.actor(), organization_id):
             draft = self.body(ObjectiveDraft)
         made = services.objective_create(
             actor=self.actor(), organization=organization_id, draft=draft
         )
-        return Response(shapes.fresh_json(made), status=CREATED)
+        return shapes.fresh_json(made)
 
 
-class OneObjective(ApiView):
+class OneObjective(ApiView, at=f"{OF_ORGANIZATION}/objectives/<objective:objective_id>"):
     @operation(answer=shapes.ObjectiveJson)
-    def get(self, request: Request, organization_id: UUID, objective_id: UUID) -> Response:
+    def get(self, organization_id: UUID, objective_id: UUID) -> Response:
         """Get the current state of an objective."""
         return self._told(organization_id, objective_id)
 
     @operation(body=ObjectiveDraft, answer=shapes.ObjectiveJson, example=shapes.EXAMPLE)
-    def put(self, request: Request, organization_id: UUID, objective_id: UUID) -> Response:
+    def put(self, organization_id: UUID, objective_id: UUID) -> Response:
         """Change an objective; a new threshold or scope starts a new version with new counts."""
         actor = self.actor()
         with services.changing(actor, organization_id):
@@ -50,7 +51,7 @@ class OneObjective(ApiView):
         return self._told(organization_id, objective_id)
 
     @operation()
-    def delete(self, request: Request, organization_id: UUID, objective_id: UUID) -> Response:
+    def delete(self, organization_id: UUID, objective_id: UUID) -> None:
         """End an objective; its alerts recover."""
         actor = self.actor()
         with services.changing(actor, organization_id):
@@ -58,7 +59,6 @@ class OneObjective(ApiView):
                 actor=actor, organization=organization_id, objective_id=objective_id
             )
         services.objective_end(actor=actor, objective=found)
-        return Response(status=NO_CONTENT)
 
     def _told(self, organization: UUID, objective: UUID) -> Response:
         standing = selectors.objective_standing(
@@ -67,71 +67,69 @@ class OneObjective(ApiView):
         return Response(shapes.objective_json(standing))
 
 
-class Alerts(ApiView):
+class Alerts(ApiView, at=f"{OF_ORGANIZATION}/alerts"):
     @operation(list_of=Whole(shapes.AlertJson))
-    def get(self, request: Request, organization_id: UUID) -> Response:
+    def get(self, organization_id: UUID) -> Response:
         """List firing and recovered alerts, newest first."""
         found = selectors.alert_list(actor=self.actor(), organization=organization_id)
         return self.listed(found, shapes.alert_json)
 
 
-class Channels(ApiView):
+class Channels(ApiView, at=f"{OF_ORGANIZATION}/channels"):
     @operation(list_of=Whole(shapes.ChannelJson))
-    def get(self, request: Request, organization_id: UUID) -> Response:
+    def get(self, organization_id: UUID) -> Response:
         """List notification channels."""
         with services.changing(self.actor(), organization_id):
             found = selectors.channel_list(actor=self.actor(), organization=organization_id)
         return self.listed(found, shapes.channel_json)
 
     @operation(body=shapes.ChannelBody, answer={CREATED: shapes.ChannelJson}, step_up=True)
-    def post(self, request: Request, organization_id: UUID) -> Response:
+    def post(self, organization_id: UUID) -> shapes.ChannelJson:
         """Add a channel; returns the signing secret of a webhook once."""
         with services.changing(self.actor(), organization_id):
             body = self.body(shapes.ChannelBody)
         made = services.channel_add(
             actor=self.actor(), organization=organization_id, kind=body.kind, address=body.address
         )
-        return Response(shapes.channel_json(made, secret=True), status=CREATED)
+        return shapes.channel_json(made, secret=True)
 
 
-class OneChannel(ApiView):
+class OneChannel(ApiView, at=f"{OF_ORGANIZATION}/channels/<channel:channel_id>"):
     @operation()
-    def delete(self, request: Request, organization_id: UUID, channel_id: UUID) -> Response:
+    def delete(self, organization_id: UUID, channel_id: UUID) -> None:
         """Remove a channel."""
         services.channel_remove(
             actor=self.actor(), organization=organization_id, channel_id=channel_id
         )
-        return Response(status=NO_CONTENT)
 
 
-class OpenSlo(ApiView):
-    @operation(answer=shapes.OpenSloJson)
-    def get(self, request: Request, organization_id: UUID) -> Response:
+class OpenSlo(ApiView, at=f"{OF_ORGANIZATION}/openslo"):
+    @operation(answer=shapes.OpenSloBody)
+    def get(self, organization_id: UUID) -> shapes.OpenSloBody:
         """Export all objectives as OpenSLO v1, without loss."""
         text = openslo_export(actor=self.actor(), organization=organization_id)
-        return Response({"yaml": text})
+        return shapes.OpenSloBody(text)
 
-    @operation(body=shapes.OpenSloBody, answer=shapes.ImportedJson)
-    def post(self, request: Request, organization_id: UUID) -> Response:
+    @operation(body=shapes.OpenSloBody, answer=Imported)
+    def post(self, organization_id: UUID) -> Imported:
         """Import OpenSLO: update objectives of the same name, create others; all or none."""
         with services.changing(self.actor(), organization_id):
             text = self.body(shapes.OpenSloBody).yaml
-        done = openslo_import(actor=self.actor(), organization=organization_id, text=text)
-        return Response(done._asdict())
+        return openslo_import(actor=self.actor(), organization=organization_id, text=text)
 
 
-class Stages(ApiView):
+class Stages(ApiView, at=f"{OF_ORGANIZATION}/stages"):
     @operation(list_of=Whole(shapes.StageJson))
-    def get(self, request: Request, organization_id: UUID) -> Response:
+    def get(self, organization_id: UUID) -> Response:
         """List the owners of the seven stages."""
         with services.seeing(self.actor(), organization_id):
             found = selectors.stage_owners()
         return self.listed(found.values(), shapes.stage_json, "stage")
 
 
-class OneStage(ApiView):
+class OneStage(ApiView, at="api/slos/stages/<slug:stage>"):
     @operation(body=shapes.StageBody, answer=shapes.StageJson)
-    def put(self, request: Request, stage: str) -> Response:
+    def put(self, stage: str) -> shapes.StageJson:
         """Set the owner of a stage. Staff only."""
         with services.changing(self.actor(), EVERYONE):
             body = self.body(shapes.StageBody)
@@ -143,4 +141,4 @@ class OneStage(ApiView):
             budget_us=body.budget_us,
             runbook=body.runbook,
         )
-        return Response(shapes.stage_json(made))
+        return shapes.stage_json(made)

@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 import msgspec
 from django.core.exceptions import ObjectDoesNotExist, ValidationError
@@ -224,12 +223,8 @@ def _mark(objective: Objective, text: str) -> None:
 
 
 def _facts(objective: Objective) -> Facts:
-    names = ObjectiveDraft.__struct_fields__
-    return {name: _fact(getattr(objective, name)) for name in names}
-
-
-def _fact(value: Any) -> str | int | bool | list[str] | None:
-    return public_id("proj", value) if isinstance(value, uuid.UUID) else value
+    facts = {name: getattr(objective, name) for name in ObjectiveDraft.__struct_fields__}
+    return {**facts, "project": objective.project and public_id("proj", objective.project)}
 
 
 def _tenant(organization: uuid.UUID) -> uuid.UUID | None:

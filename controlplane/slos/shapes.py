@@ -119,19 +119,6 @@ class ChannelJson(TypedDict):
     secret: str | None
 
 
-class OpenSloJson(TypedDict):
-    """OpenSLO v1 as YAML."""
-
-    yaml: str
-
-
-class ImportedJson(TypedDict):
-    """How many objectives were made, and how many changed."""
-
-    made: int
-    updated: int
-
-
 class StageJson(TypedDict):
     """Who answers for a stage."""
 

@@ -87,7 +87,9 @@ def shed_step(standing: ObjectiveStatus, actor: Actor, *, paging: bool, now: dat
         if row is not None and row.released_at is None:
             shed_release(row, actor, now)
         return
-    last = None if row is None else _terms(row)
+    last = None
+    if row is not None:
+        last = ShedTerms(row.since, row.least, row.well_since, row.until, row.released_at)
     after = next_terms(last, paging=paging, burning=_burning(standing), now=now)
     if after is None or after == last:
         return
@@ -114,10 +116,6 @@ def sheds_release_of_ended(actor: Actor, living: Set[UUID], now: datetime) -> No
     for row in Shed.objects.filter(released_at=None).select_related("objective"):
         if row.objective_id not in living:
             shed_release(row, actor, now)
-
-
-def _terms(row: Shed) -> ShedTerms:
-    return ShedTerms(row.since, row.least, row.well_since, row.until, row.released_at)
 
 
 def _burning(standing: ObjectiveStatus) -> bool:

@@ -6,7 +6,8 @@ The present minute is there too: writers' rows that no roll-up has seen are read
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
@@ -39,6 +40,9 @@ FIGURES = (
 DIMENSIONS = ("route", "pool", "region", "prompt_bucket", "status_class")
 CACHE_DIMENSIONS = ("model", "route", "project", "key")
 
+# By minute, and rolled up.
+HISTOGRAMS = models.HistogramMinute, models.HistogramRollup
+USAGE = models.UsageMinute, models.UsageRollup
 # Seconds since the epoch rather than a time: there are thousands of rows, and of times few.
 HistogramRow = tuple[int, str, uuid.UUID, memoryview]
 _SECOND = {name: Cast(Extract(name, "epoch"), BigIntegerField()) for name in ("minute", "at")}
@@ -72,8 +76,8 @@ class Point:
     """One step from `at`: the installation's histograms, the organization's own, its usage."""
 
     at: datetime
-    everyone: dict[str, Histogram] = field(default_factory=dict)
-    own: dict[str, Histogram] = field(default_factory=dict)
+    everyone: dict[str, Histogram] = field(default_factory=lambda: defaultdict(Histogram))
+    own: dict[str, Histogram] = field(default_factory=lambda: defaultdict(Histogram))
     usage: UsageSum = field(default_factory=UsageSum)
 
 
@@ -103,6 +107,10 @@ class SeriesQuery:
             raise ValueError(f"step_s: more than {POINTS_MAX} steps")
 
     @property
+    def span(self) -> tiers.TierRange:
+        return tiers.TierRange(self.step_s, self.start, self.end)
+
+    @property
     def narrowed_usage(self) -> dict[str, str | uuid.UUID]:
         found: dict[str, str | uuid.UUID] = {"organization": self.organization}
         if self.model:
@@ -119,11 +127,8 @@ def series_read(query: SeriesQuery) -> dict[datetime, Point]:
             for second, measure, organization, data in _histograms(query, part):
                 point = _point(points, floor(second))
                 series = point.everyone if organization == EVERYONE else point.own
-                if measure not in series:
-                    series[measure] = Histogram()
                 series[measure].add_bytes(data)
-            column = "minute" if part.step_s == tiers.MINUTE_S else "at"
-            for at, usage in _usage_by(query, part, column):
+            for (at,), usage in _usage(part, query.narrowed_usage, _column(part)):
                 _point(points, tiers.step_floor(at, query.step_s)).usage.add(usage)
     return points
 
@@ -133,14 +138,12 @@ def series_whole(query: SeriesQuery) -> dict[str, Histogram]:
 
     The step says only on what the time may begin; it ends where it is asked to.
     """
-    found: dict[str, Histogram] = {}
+    found: dict[str, Histogram] = defaultdict(Histogram)
     with bounded_read([]):
         for part in tiers.parts_merged(query.start, query.end, query.step_s):
             for _, measure, _, data in _histograms(query, part):
-                if measure not in found:
-                    found[measure] = Histogram()
                 found[measure].add_bytes(data)
-    return found
+    return dict(found)
 
 
 def series_by(query: SeriesQuery, dimension: str) -> dict[str, dict[str, Histogram]]:
@@ -167,10 +170,7 @@ def series_by(query: SeriesQuery, dimension: str) -> dict[str, dict[str, Histogr
         for part in tiers.parts_merged(query.start, query.end, query.step_s):
             rows = _rows(part, wanted).values_list(dimension, "measure", "data")
             for value, measure, data in rows:
-                group = found.setdefault(str(value), {})
-                if measure not in group:
-                    group[measure] = Histogram()
-                group[measure].add_bytes(data)
+                found.setdefault(str(value), defaultdict(Histogram))[measure].add_bytes(data)
     return found
 
 
@@ -182,12 +182,23 @@ def cache_by(query: SeriesQuery, dimension: str) -> dict[str, UsageSum]:
     if dimension not in CACHE_DIMENSIONS:
         known = ", ".join(CACHE_DIMENSIONS)
         raise ValueError(f"dimension: {dimension} is not one of {known}")
-    found: dict[str, UsageSum] = {}
-    with bounded_read([query.organization]):
-        for part in tiers.parts_merged(query.start, query.end, query.step_s):
-            for value, usage in _usage_by(query, part, dimension):
-                found.setdefault(str(value), UsageSum()).add(usage)
-    return found
+    found = usage_sums([query.organization], query.span, query.narrowed_usage, dimension)
+    return {str(value): usage for (value,), usage in found.items()}
+
+
+def usage_sums(
+    seen: Iterable[uuid.UUID], span: tiers.TierRange, wanted: dict[str, Any], *columns: str
+) -> dict[tuple[Any, ...], UsageSum]:
+    """Usage of what is wanted over the whole time, by columns, within the scope of those seen.
+
+    Raises TooMuchToRead.
+    """
+    found: dict[tuple[Any, ...], UsageSum] = defaultdict(UsageSum)
+    with bounded_read(seen):
+        for part in tiers.parts_merged(span.start, span.end, span.step_s):
+            for values, usage in _usage(part, wanted, *columns):
+                found[values].add(usage)
+    return dict(found)
 
 
 def key_last_used(organization: uuid.UUID) -> dict[uuid.UUID, datetime]:
@@ -214,7 +225,6 @@ def _step_of(second: int, *, step_s: int) -> datetime:
 
 
 def _histograms(query: SeriesQuery, part: tiers.TierRange) -> Iterator[HistogramRow]:
-    at = "minute" if part.step_s == tiers.MINUTE_S else "at"
     for organization, project, measures in (
         (EVERYONE, EVERYONE, (*query.everyone, *query.gauges)),
         (query.organization, query.project or EVERYONE, query.own),
@@ -229,34 +239,34 @@ def _histograms(query: SeriesQuery, part: tiers.TierRange) -> Iterator[Histogram
                 "model": query.model,
             },
         )
-        rows = rows.annotate(second=_SECOND[at])
+        rows = rows.annotate(second=_SECOND[_column(part)])
         yield from rows.values_list("second", "measure", "organization", "data")
 
 
-def _rows(part: tiers.TierRange, wanted: dict[str, Any]) -> QuerySet[Any]:
-    if part.step_s == tiers.MINUTE_S:
-        return models.HistogramMinute.objects.filter(
-            minute__gte=part.start, minute__lt=part.end, **wanted
-        )
-    return models.HistogramRollup.objects.filter(
-        step_s=part.step_s, at__gte=part.start, at__lt=part.end, **wanted
-    )
+def _column(part: tiers.TierRange) -> str:
+    """Where rows of a part say their time."""
+    return "minute" if part.step_s == tiers.MINUTE_S else "at"
 
 
-def _usage_by(
-    query: SeriesQuery, part: tiers.TierRange, column: str
-) -> Iterator[tuple[Any, UsageSum]]:
+def _rows(
+    part: tiers.TierRange, wanted: dict[str, Any], tables: tuple[Any, Any] = HISTOGRAMS
+) -> QuerySet[Any]:
+    minutes, rollups = tables
     rows: QuerySet[Any]
     if part.step_s == tiers.MINUTE_S:
-        rows = models.UsageMinute.objects.filter(minute__gte=part.start, minute__lt=part.end)
+        rows = minutes.objects.filter(minute__gte=part.start, minute__lt=part.end)
     else:
-        rows = models.UsageRollup.objects.filter(
-            step_s=part.step_s, at__gte=part.start, at__lt=part.end
-        )
-    rows = rows.filter(**query.narrowed_usage).order_by()
-    for value, *figures in rows.values_list(column).annotate(*map(Sum, FIGURES)):
+        rows = rollups.objects.filter(step_s=part.step_s, at__gte=part.start, at__lt=part.end)
+    return rows.filter(**wanted)
+
+
+def _usage(
+    part: tiers.TierRange, wanted: dict[str, Any], *columns: str
+) -> Iterator[tuple[tuple[Any, ...], UsageSum]]:
+    grouped = _rows(part, wanted, USAGE).order_by().values_list(*columns)
+    for row in grouped.annotate(*map(Sum, FIGURES)):
         # PostgreSQL sums bigint to numeric.
-        yield value, UsageSum(*map(int, figures))
+        yield row[: len(columns)], UsageSum(*map(int, row[len(columns) :]))
 
 
 READ_MS_MAX = 1_000

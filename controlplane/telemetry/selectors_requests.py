@@ -19,6 +19,7 @@ import msgspec
 from django.db.models import Count, DateTimeField, DurationField, F, Func, Q, QuerySet, Sum, Value
 
 from controlplane.kernel.receipt import (
+    BELIEVED,
     NodeAttempt,
     Receipt,
     WeighedNode,
@@ -361,8 +362,7 @@ def _why(receipt: Receipt, labels: dict[str, str]) -> str:
     if most.cached_tokens == 0:
         return f"No node had this prompt cached, and {name} had the lowest expected cost."
     had = f"{name} had {chosen.cached_tokens:,} prompt tokens cached"
-    if receipt.index == "stale":
-        had += " (as far as is known: the events of some nodes are late)"
+    had += BELIEVED.get(receipt.index, "")
     if chosen.cached_tokens == most.cached_tokens:
         return f"{had} and the lowest expected cost."
     return f"{had}; {labels[most.node]} had {most.cached_tokens:,}, but was too busy."

@@ -1,33 +1,30 @@
 """Usage of all tenants together, of pools, and what single keys touched."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
-from django.db.models import Count, F, Max, Min, QuerySet, Sum
+from django.db.models import Count, F, Max, Min, Sum
 
 from controlplane.kernel.histogram import Histogram
-from controlplane.telemetry.models import HistogramRollup, RequestRecord, UsageMinute, UsageRollup
+from controlplane.telemetry.models import HistogramRollup, RequestRecord
 from controlplane.telemetry.reading import bounded_read
-from controlplane.telemetry.selectors import EVERYONE, FIGURES, WHOLE, SeriesQuery, UsageSum
+from controlplane.telemetry.selectors import EVERYONE, WHOLE, SeriesQuery, UsageSum, usage_sums
 from controlplane.telemetry.selectors_requests import FAILED, id_floor
-from controlplane.telemetry.tiers import DAY_S, HOUR_S, MINUTE_S, TierRange, parts_merged
+from controlplane.telemetry.tiers import DAY_S, HOUR_S, TierRange
 
 
 def usage_by_model(
     organizations: Iterable[UUID], *, start: datetime, end: datetime
 ) -> dict[str, UsageSum]:
     """Sums of [start, end) of these organizations; raises TooMuchToRead."""
-    wanted = list(organizations)
-    found: dict[str, UsageSum] = {}
-    with bounded_read(wanted):
-        for part in parts_merged(start, end, HOUR_S):
-            for (model,), usage in _sums(part, {"organization__in": wanted}, "model"):
-                found.setdefault(model, UsageSum()).add(usage)
-    return found
+    ids = list(organizations)
+    span = TierRange(HOUR_S, start, end)
+    found = usage_sums(ids, span, {"organization__in": ids}, "model")
+    return {model: usage for (model,), usage in found.items()}
 
 
 def usage_by_pool(
@@ -38,13 +35,11 @@ def usage_by_pool(
     """
     ids = list(organizations)
     wanted = {"organization__in": ids, "pool__gt": ""}
+    span = TierRange(HOUR_S, start, end)
     found: dict[tuple[UUID, str], dict[str, UsageSum]] = {}
-    with bounded_read(ids):
-        for part in parts_merged(start, end, HOUR_S):
-            for group, usage in _sums(part, wanted, "organization", "model", "pool"):
-                organization, model, pool = group
-                pools = found.setdefault((organization, model), {})
-                pools.setdefault(pool, UsageSum()).add(usage)
+    sums = usage_sums(ids, span, wanted, "organization", "model", "pool")
+    for (organization, model, pool), usage in sums.items():
+        found.setdefault((organization, model), {})[pool] = usage
     return found
 
 
@@ -57,26 +52,8 @@ def cache_by_organization(query: SeriesQuery, organizations: Iterable[UUID]) -> 
     ids = list(organizations)
     wanted = {**query.narrowed_usage, "organization__in": ids}
     del wanted["organization"]
-    found: dict[str, UsageSum] = {}
-    with bounded_read(ids):
-        for part in parts_merged(query.start, query.end, query.step_s):
-            for (organization,), usage in _sums(part, wanted, "organization"):
-                found.setdefault(str(organization), UsageSum()).add(usage)
-    return found
-
-
-def _sums(
-    part: TierRange, wanted: dict[str, Any], *columns: str
-) -> Iterator[tuple[tuple[Any, ...], UsageSum]]:
-    rows: QuerySet[Any]
-    if part.step_s == MINUTE_S:
-        rows = UsageMinute.objects.filter(minute__gte=part.start, minute__lt=part.end)
-    else:
-        rows = UsageRollup.objects.filter(step_s=part.step_s, at__gte=part.start, at__lt=part.end)
-    grouped = rows.filter(**wanted).order_by().values_list(*columns)
-    for row in grouped.annotate(*map(Sum, FIGURES)):
-        # PostgreSQL sums bigint to numeric.
-        yield row[: len(columns)], UsageSum(*map(int, row[len(columns) :]))
+    found = usage_sums(ids, query.span, wanted, "organization")
+    return {str(organization): usage for (organization,), usage in found.items()}
 
 
 PREFILL, DECODE = "prefill", "decode"

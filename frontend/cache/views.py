@@ -92,7 +92,7 @@ def _read(viewer: Viewer, asked: Asked) -> figures.Cache | None:
     return in_time(lambda: figures.make_cache(read_cache(viewer, asked), asked))
 
 
-@page(Action.ORGANIZATION_VIEW, "GET")
+@page("cache", Action.ORGANIZATION_VIEW, "GET")
 def cache(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     asked = _asked(request, viewer)
     context = {
@@ -102,6 +102,6 @@ def cache(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return render(request, "cache/page.html", context)
 
 
-@page(Action.ORGANIZATION_VIEW, "GET")
+@page("cache/<slug:chart>.csv", Action.ORGANIZATION_VIEW, "GET")
 def cache_csv(request: HttpRequest, viewer: Viewer, chart: str) -> HttpResponse:
     return drawn_csv(_read(viewer, _asked(request, viewer)), chart)

@@ -32,7 +32,7 @@ class Row(NamedTuple):
     after: str
 
 
-@page(Action.CONFIG_MANAGE, "GET")
+@page("configuration", Action.CONFIG_MANAGE, "GET")
 def configuration(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """The form; with `ready` one of the ready documents stands in it."""
     name = request.GET.get("ready", "")
@@ -42,20 +42,20 @@ def configuration(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return _page(request, viewer, text=text)
 
 
-@page(Action.CONFIG_MANAGE, "GET")
+@page("configuration/file", Action.CONFIG_MANAGE, "GET")
 def configuration_file(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     answer = HttpResponse(configuration_export(actor=viewer.user), content_type="application/yaml")
     answer["Content-Disposition"] = 'attachment; filename="sluice.yaml"'
     return answer
 
 
-@page(Action.CONFIG_MANAGE, "POST")
+@page("configuration/compare", Action.CONFIG_MANAGE, "POST")
 def configuration_compare(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """What a document would change; nothing is done."""
     return _read(request, viewer, dry_run=True)
 
 
-@page(Action.CONFIG_MANAGE, "POST")
+@page("configuration/apply", Action.CONFIG_MANAGE, "POST")
 @stepped_up
 def configuration_change(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Make it so, all or nothing, if it is what was compared."""

@@ -50,7 +50,7 @@ def filled(snippet: Snippet, *, base: str, model: str) -> Snippet:
     return snippet._replace(text=text)
 
 
-@page(Action.KEY_VIEW, "GET")
+@page("developers", Action.KEY_VIEW, "GET")
 def api_page(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Everything that a program needs to call a model, on one page."""
     base, now = gateway_url(request), timezone.now()
@@ -73,7 +73,7 @@ def api_page(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return show(request, viewer, "api_page", "developers/api.html", context)
 
 
-@page(Action.ORGANIZATION_VIEW, "GET")
+@page("developers/api", Action.ORGANIZATION_VIEW, "GET")
 def api_docs(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Every operation under /api/ and /v1/organization/, to read and to try."""
     return render(request, "developers/api_docs.html", {"viewer": viewer, "here": "api_page"})

@@ -14,8 +14,8 @@ TONES = {"completed": "ok", "failed": "bad", "expired": "bad", "cancelled": "off
 CANCELLABLE = ("validating", "in_progress")
 
 
-@page(Action.BATCH_MANAGE, "GET")
-def batch_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+@page("batches", Action.BATCH_MANAGE, "GET")
+def batches(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     found = services.batch_list(**viewer.whose)
     names = {project.id: project.name for project in viewer.projects()}
     rows = [
@@ -39,13 +39,13 @@ def batch_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return show(request, viewer, "batches", "developers/batches.html", {"rows": rows})
 
 
-@page(Action.BATCH_MANAGE, "POST")
+@page("batches/<batch:batch_id>/cancel", Action.BATCH_MANAGE, "POST")
 def batch_cancel(request: HttpRequest, viewer: Viewer, batch_id: UUID) -> HttpResponse:
     services.batch_cancel(**viewer.whose, batch_id=batch_id)
     return redirect("batches")
 
 
-@page(Action.BATCH_MANAGE, "GET")
+@page("batches/<batch:batch_id>/<slug:kind>", Action.BATCH_MANAGE, "GET")
 def batch_file(
     request: HttpRequest, viewer: Viewer, batch_id: UUID, kind: str
 ) -> StreamingHttpResponse:

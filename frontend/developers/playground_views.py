@@ -30,7 +30,7 @@ CHAT = "/v1/chat/completions"
 PROMPT = "Which seven stages does a request take in Sluice?"
 
 
-@page(Action.PLAYGROUND_USE, "GET", "POST")
+@page("playground", Action.PLAYGROUND_USE, "GET", "POST")
 def playground(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Empty, or with what was said in a request that was kept."""
     kept = _kept(request, viewer) if request.method == "POST" else None
@@ -62,9 +62,9 @@ def _kept(request: HttpRequest, viewer: Viewer) -> dict[str, Any]:
     return {"messages": [{"role": turn.role, "content": turn.text} for turn in prompt_turns(body)]}
 
 
+@page("playground/token", Action.PLAYGROUND_USE, "POST")
 @never_cache
-@page(Action.PLAYGROUND_USE, "POST")
-def token(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+def playground_token(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """A token that the page keeps in memory only."""
     try:
         project_id = uuid.UUID(request.POST.get("project", ""))
@@ -75,9 +75,9 @@ def token(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return JsonResponse({"token": made, "lifetime_s": LIFETIME_S})
 
 
+@page("playground/cost/<req:request_id>", Action.PLAYGROUND_USE, "GET")
 @never_cache
-@page(Action.PLAYGROUND_USE, "GET")
-def cost(request: HttpRequest, viewer: Viewer, request_id: uuid.UUID) -> HttpResponse:
+def playground_cost(request: HttpRequest, viewer: Viewer, request_id: uuid.UUID) -> HttpResponse:
     """What the ledger has charged for a request; `null` while it is still open."""
     nano = request_charge(organization=viewer.organization.id, request=request_id)
     if nano is None:

@@ -82,10 +82,10 @@ def _index(
     return show(request, viewer, HERE, "developers/prompts.html", context, error)
 
 
-prompt_index = page(Action.TEMPLATE_VIEW, "GET")(_index)
+page("templates", Action.TEMPLATE_VIEW, "GET", name="prompts")(_index)
 
 
-@page(Action.TEMPLATE_MANAGE, "POST")
+@page("templates/new", Action.TEMPLATE_MANAGE, "POST")
 def prompt_new(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     try:
         read = cleaned(NewForm(request.POST))
@@ -97,13 +97,13 @@ def prompt_new(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return redirect("prompt_version", made.name, draft.version)
 
 
-@page(Action.TEMPLATE_VIEW, "GET")
+@page("templates/<str:name>/<int:version>", Action.TEMPLATE_VIEW, "GET")
 def prompt_version(request: HttpRequest, viewer: Viewer, name: str, version: int) -> HttpResponse:
     """One version: its messages, what caches, and beside which version it differs."""
     return _version_page(request, viewer, _named(viewer, name, version))
 
 
-@page(Action.TEMPLATE_VIEW, "POST")
+@page("templates/<str:name>/<int:version>/try", Action.TEMPLATE_VIEW, "POST")
 def prompt_try(request: HttpRequest, viewer: Viewer, name: str, version: int) -> HttpResponse:
     """What the version sends with these variables; posted, so that no address holds a prompt."""
     found = _named(viewer, name, version)
@@ -117,7 +117,7 @@ def prompt_try(request: HttpRequest, viewer: Viewer, name: str, version: int) ->
     return _version_page(request, viewer, found, Outcome(typed=typed, tried=tried))
 
 
-@page(Action.TEMPLATE_MANAGE, "POST")
+@page("templates/<str:name>/<int:version>/<slug:action>", Action.TEMPLATE_MANAGE, "POST")
 def prompt_act(
     request: HttpRequest, viewer: Viewer, name: str, version: int, action: str
 ) -> HttpResponse:

@@ -28,7 +28,7 @@ from frontend.shared.access import Viewer, page
 from frontend.shared.addresses import gateway_url, page_url
 from frontend.shared.asked import drawn_csv, figures_json, in_time
 from frontend.shared.filters import RELATIVE, TimeRange, range_from, segment_from
-from frontend.shared.forms import cleaned, made_by, says_wrong
+from frontend.shared.forms import changes, cleaned, made_by, says_wrong
 from frontend.shared.snippets import enrol_command
 from frontend.shared.stepup import secret_page, stepped_up
 
@@ -169,8 +169,8 @@ def _index(
     return render(request, "fleet/page.html", context, status=status)
 
 
-@page(Action.FLEET_VIEW, "GET")
-def fleet_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+@page("fleet", Action.FLEET_VIEW, "GET")
+def fleet(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """All pools with their nodes; htmx asks for what moves, again and again."""
     if "HX-Request" in request.headers:
         answer = render(request, "fleet/parts/now.html", _now(viewer))
@@ -180,16 +180,16 @@ def fleet_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return answer
 
 
-@page(Action.FLEET_VIEW, "GET")
+@page("fleet/<slug:chart>.csv", Action.FLEET_VIEW, "GET")
 def fleet_csv(request: HttpRequest, viewer: Viewer, chart: str) -> HttpResponse:
     now = timezone.now()
     within, _ = range_from(request.GET, now)
     return drawn_csv(_read_times(within, segment_from(request.GET)[0].model, now), chart)
 
 
-@secret_page(Action.FLEET_MANAGE, "GET", "POST")
+@secret_page("fleet/tokens", Action.FLEET_MANAGE, "GET", "POST")
 @says_wrong("fleet")
-def token_make(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+def fleet_token(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Make a token and show the command that uses it, in this one answer."""
     if request.method == "GET":
         return redirect("fleet")
@@ -202,8 +202,8 @@ def token_make(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return _index(request, viewer, TokenForm(), command=command)
 
 
-@page(Action.FLEET_MANAGE, "POST")
-def token_end(request: HttpRequest, viewer: Viewer, token_id: uuid.UUID) -> HttpResponse:
+@page("fleet/tokens/<token:token_id>/revoke", Action.FLEET_MANAGE, "POST")
+def fleet_token_end(request: HttpRequest, viewer: Viewer, token_id: uuid.UUID) -> HttpResponse:
     row = fleet_get(EnrolmentToken, user=viewer.user, id=token_id)
     if services.token_revoke(actor=viewer.user, token=row):
         messages.success(request, f"Token {row.redacted} can no longer be used.")
@@ -212,21 +212,19 @@ def token_end(request: HttpRequest, viewer: Viewer, token_id: uuid.UUID) -> Http
     return redirect("fleet")
 
 
-@page(Action.FLEET_MANAGE, "POST")
-@says_wrong("fleet")
-def pool_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+@changes("fleet/pools", Action.FLEET_MANAGE, "fleet")
+def fleet_pool(request: HttpRequest, viewer: Viewer) -> str:
     """Make or change a pool; the command of the local driver stays as the operator set it."""
     values = cleaned(PoolForm(request.POST))
     known = pool_find(name=values["name"])
     pool = pool_set(actor=viewer.user, draft=pool_draft(values["name"], values))
-    messages.success(request, f"Pool “{pool.name}” is {'changed' if known else 'made'}.")
-    return redirect("fleet")
+    return f"Pool “{pool.name}” is {'changed' if known else 'made'}."
 
 
-@page(Action.FLEET_MANAGE, "POST")
-@stepped_up
-@says_wrong("fleet")
-def node_act(request: HttpRequest, viewer: Viewer, node_id: uuid.UUID, action: str) -> HttpResponse:
+@changes("fleet/nodes/<node:node_id>/<slug:action>", Action.FLEET_MANAGE, "fleet", confirmed=True)
+def fleet_node(
+    request: HttpRequest, viewer: Viewer, node_id: uuid.UUID, action: str
+) -> HttpResponse:
     if action not in ACTIONS:
         raise Http404
     act, words = ACTIONS[action]
@@ -240,20 +238,17 @@ def node_act(request: HttpRequest, viewer: Viewer, node_id: uuid.UUID, action: s
     return redirect("fleet")
 
 
-@page(Action.FLEET_MANAGE, "POST")
-@stepped_up
-@says_wrong("fleet")
-def node_models(request: HttpRequest, viewer: Viewer, node_id: uuid.UUID) -> HttpResponse:
+@changes("fleet/nodes/<node:node_id>/models", Action.FLEET_MANAGE, "fleet", confirmed=True)
+def fleet_models(request: HttpRequest, viewer: Viewer, node_id: uuid.UUID) -> str:
     """Replace a node's allow-list; none chosen allows any."""
     node = fleet_get(Node, user=viewer.user, id=node_id)
     services.node_allow(actor=viewer.user, node=node, models=request.POST.getlist("models") or None)
-    messages.success(request, f"Node “{node.name}” reconnects with its new list.")
-    return redirect("fleet")
+    return f"Node “{node.name}” reconnects with its new list."
 
 
-@page(Action.FLEET_MANAGE, "POST")
+@page("fleet/digests/<digest:digest_id>/<slug:decision>", Action.FLEET_MANAGE, "POST")
 @stepped_up
-def digest_act(
+def fleet_digest(
     request: HttpRequest, viewer: Viewer, digest_id: uuid.UUID, decision: str
 ) -> HttpResponse:
     if decision not in DECISIONS:

@@ -99,7 +99,7 @@ class RegionRow:
         return round(self.hours * self.micro * NANO_PER_MICRO)
 
 
-@page(Action.FLEET_VIEW, "GET")
+@page("insights/capacity", Action.FLEET_VIEW, "GET")
 def capacity(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     days, complaint = days_from(request.GET)
     pools, chosen = _read(viewer, days, request.GET.get("pool", ""))
@@ -119,7 +119,7 @@ def capacity(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return show(request, viewer, "insights", "insights/capacity.html", context)
 
 
-@page(Action.FLEET_VIEW, "GET")
+@page("insights/capacity.csv", Action.FLEET_VIEW, "GET")
 def capacity_csv(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """What the worksheet on screen reckoned with, and what came of it."""
     days, _ = days_from(request.GET)

@@ -162,7 +162,7 @@ class ShownRow:
         return p95_us > budget_us
 
 
-@page(Action.ORGANIZATION_VIEW, "GET", shared=True)
+@page("insights/stages", Action.ORGANIZATION_VIEW, "GET", shared=True)
 def stage_map(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     asked = days_asked(request.GET, timezone.now())
     pairs = _read_pairs(asked)
@@ -180,7 +180,7 @@ def stage_map(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return show(request, viewer, "insights", "insights/stage_map.html", context)
 
 
-@page(Action.ORGANIZATION_VIEW, "GET", shared=True)
+@page("insights/stages.<slug:form>", Action.ORGANIZATION_VIEW, "GET", shared=True)
 def stage_map_file(request: HttpRequest, viewer: Viewer, form: str) -> HttpResponse:
     if form not in FORMS:
         raise Http404
@@ -230,7 +230,7 @@ class ShownWay:
         return f"{formats.significant(times, 2)}× as fast to first token"
 
 
-@page(Action.ORGANIZATION_VIEW, "GET", shared=True)
+@page("insights/comparison", Action.ORGANIZATION_VIEW, "GET", shared=True)
 def comparison(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """The newest of the four-way comparisons, and those before."""
     kept = comparison_list()

@@ -64,8 +64,8 @@ class KeyRows:
         )
 
 
-@page(Action.REQUEST_VIEW, "GET")
-def insight_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+@page("insights", Action.REQUEST_VIEW, "GET")
+def insights(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Keys of the organization, the one that could save most first."""
     asked = days_asked(request.GET, timezone.now())
     rows = _read(viewer, asked)
@@ -83,8 +83,8 @@ def insight_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return show(request, viewer, "insights", "insights/page.html", context)
 
 
-@page(Action.REQUEST_VIEW, "GET")
-def insight_csv(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+@page("insights.csv", Action.REQUEST_VIEW, "GET")
+def insights_csv(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Every finding of every key in the range on screen, beside the days before if asked."""
     asked = days_asked(request.GET, timezone.now())
     rows = _read(viewer, asked)

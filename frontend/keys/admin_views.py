@@ -72,10 +72,10 @@ def _index(
     return show(request, viewer, HERE, "keys/admin.html", context, form.errors)
 
 
-admin_key_index = page(Action.ADMIN_KEY_MANAGE, "GET")(_index)
+page("admin-keys", Action.ADMIN_KEY_MANAGE, "GET", name=HERE)(_index)
 
 
-@secret_page(Action.ADMIN_KEY_MANAGE, "GET", "POST")
+@secret_page("admin-keys/create", Action.ADMIN_KEY_MANAGE, "GET", "POST")
 @says_wrong(HERE)
 def admin_key_create(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Make a key and show its secret in this one answer, which nothing stores."""
@@ -88,7 +88,7 @@ def admin_key_create(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return _index(request, viewer, secret=made.secret)
 
 
-@page(Action.ADMIN_KEY_MANAGE, "POST")
+@page("admin-keys/<adminkey:key_id>/revoke", Action.ADMIN_KEY_MANAGE, "POST")
 def admin_key_revoke(request: HttpRequest, viewer: Viewer, key_id: uuid.UUID) -> HttpResponse:
     key = adminkeys.adminkey_get(**viewer.whose, key_id=key_id)
     if adminkeys.adminkey_revoke(actor=viewer.user, key=key):

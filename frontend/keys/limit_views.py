@@ -110,7 +110,7 @@ class LimitForm(LimitsForm):
     per_user = forms.BooleanField(required=False)
 
 
-@page(Action.ORGANIZATION_VIEW, "GET")
+@page("limits", Action.ORGANIZATION_VIEW, "GET", name="limits")
 def limit_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     rows = _rows(viewer)
     context = {
@@ -123,7 +123,7 @@ def limit_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return show(request, viewer, "limits", "keys/limits.html", context)
 
 
-@page(Action.LIMIT_SET, "POST")
+@page("limits/set", Action.LIMIT_SET, "POST")
 def limit_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     try:
         form = LimitForm(request.POST)

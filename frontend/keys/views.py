@@ -198,10 +198,10 @@ def _index(
     return show(request, viewer, "keys", "keys/list.html", context, form.errors)
 
 
-key_index = page(Action.KEY_VIEW, "GET")(_index)
+page("keys", Action.KEY_VIEW, "GET", name="keys")(_index)
 
 
-@secret_page(Action.KEY_CREATE, "GET", "POST")
+@secret_page("keys/create", Action.KEY_CREATE, "GET", "POST")
 @says_wrong("keys")
 def key_create(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Make a key and show its secret in this one answer, which nothing stores."""
@@ -220,7 +220,7 @@ def key_create(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return _index(request, viewer, secret=made.secret)
 
 
-@page(Action.KEY_REVOKE, "POST")
+@page("keys/<key:apikey_id>/revoke", Action.KEY_REVOKE, "POST")
 def key_revoke(request: HttpRequest, viewer: Viewer, apikey_id: uuid.UUID) -> HttpResponse:
     key = apikey_get(user=viewer.user, apikey_id=apikey_id)
     typed = "".join(char for char in request.POST.get("reason", "") if char.isprintable())
@@ -232,7 +232,7 @@ def key_revoke(request: HttpRequest, viewer: Viewer, apikey_id: uuid.UUID) -> Ht
     return redirect("keys")
 
 
-@secret_page(Action.KEY_CREATE, "POST")
+@secret_page("keys/<key:apikey_id>/rotate", Action.KEY_CREATE, "POST")
 @says_wrong("keys")
 def key_rotate(request: HttpRequest, viewer: Viewer, apikey_id: uuid.UUID) -> HttpResponse:
     """Let a new key take over, and show its secret in this one answer."""
@@ -244,7 +244,7 @@ def key_rotate(request: HttpRequest, viewer: Viewer, apikey_id: uuid.UUID) -> Ht
     return _index(request, viewer, secret=made.secret)
 
 
-@page(Action.KEY_VIEW, "GET")
+@page("keys/<key:apikey_id>", Action.KEY_VIEW, "GET", name="key")
 def key_detail(request: HttpRequest, viewer: Viewer, apikey_id: uuid.UUID) -> HttpResponse:
     """What a key is for, what binds it, and what it touched: the report for a leaked one."""
     key = apikey_get(user=viewer.user, apikey_id=apikey_id)

@@ -49,7 +49,7 @@ def _read(viewer: Viewer, asked: Asked) -> figures.Latency | None:
     )
 
 
-@page(Action.ORGANIZATION_VIEW, "GET", shared=True)
+@page("latency", Action.ORGANIZATION_VIEW, "GET", shared=True)
 def latency(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Where the time of all tenants' requests goes; a project's own is on the Overview."""
     asked = asked_from(request.GET, timezone.now(), figures.CHOICES)
@@ -61,6 +61,6 @@ def latency(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return render(request, "latency/page.html", context)
 
 
-@page(Action.ORGANIZATION_VIEW, "GET", shared=True)
+@page("latency/<slug:chart>.csv", Action.ORGANIZATION_VIEW, "GET", shared=True)
 def latency_csv(request: HttpRequest, viewer: Viewer, chart: str) -> HttpResponse:
     return drawn_csv(_read(viewer, asked_from(request.GET, timezone.now(), figures.CHOICES)), chart)

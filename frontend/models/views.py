@@ -61,8 +61,8 @@ class Look(NamedTuple):
         return sign + percent(abs(self.after - self.before), self.before)
 
 
-@page(Action.CATALOG_VIEW, "GET")
-def model_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+@page("catalog", Action.CATALOG_VIEW, "GET")
+def models(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return _index(request, viewer, ModelForm())
 
 
@@ -74,7 +74,7 @@ def _index(request: HttpRequest, viewer: Viewer, form: ModelForm) -> HttpRespons
     return show(request, viewer, "models", "models/page.html", context, form.errors)
 
 
-@page(Action.CATALOG_MANAGE, "POST")
+@page("catalog/add", Action.CATALOG_MANAGE, "POST")
 @stepped_up
 def model_add(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Add a model; its page then asks for a price."""
@@ -86,12 +86,12 @@ def model_add(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return redirect("model", name=made.name)
 
 
-@page(Action.CATALOG_VIEW, "GET")
+@page("catalog/of/<path:name>", Action.CATALOG_VIEW, "GET", name="model")
 def model_detail(request: HttpRequest, viewer: Viewer, name: str) -> HttpResponse:
     return _detail(request, viewer, _offer(viewer, name))
 
 
-@page(Action.CATALOG_MANAGE, "POST")
+@page("catalog/act/<path:name>", Action.CATALOG_MANAGE, "POST")
 @stepped_up
 def model_act(request: HttpRequest, viewer: Viewer, name: str) -> HttpResponse:
     """Change a model, its price or its purchase price, or switch it on or off."""

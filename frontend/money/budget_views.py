@@ -21,7 +21,7 @@ from controlplane.tenants.models import ApiKey
 from controlplane.tenants.selectors import apikey_list
 from frontend.money.spend_figures import budget_name
 from frontend.shared.access import Viewer, page, show
-from frontend.shared.forms import cleaned, nano_of, says_wrong
+from frontend.shared.forms import changes, cleaned, nano_of
 from frontend.shared.stepup import stepped_up
 
 PERIOD_WORDS = (
@@ -46,7 +46,7 @@ class BudgetForm(forms.Form):
     per_user = forms.BooleanField(required=False)
 
 
-@page(Action.LEDGER_VIEW, "GET")
+@page("budgets", Action.LEDGER_VIEW, "GET", name="budgets")
 def budget_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     keys = apikey_list(user=viewer.user, organization_id=viewer.organization.id)
     names = limited_names(viewer, keys)
@@ -63,10 +63,8 @@ def budget_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return show(request, viewer, "budgets", "money/budgets.html", context)
 
 
-@page(Action.BUDGET_SET, "POST")
-@stepped_up
-@says_wrong("budgets")
-def budget_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+@changes("budgets/save", Action.BUDGET_SET, "budgets", confirmed=True)
+def budget_save(request: HttpRequest, viewer: Viewer) -> str:
     wanted = cleaned(BudgetForm(request.POST))
     part = {name: wanted[name] for name in ("model", "per_user")}
     budget_plan(
@@ -80,11 +78,10 @@ def budget_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
             alerts=_percentages(wanted["alerts"]),
         ),
     )
-    messages.success(request, "The budget is saved; gateways apply it within two seconds.")
-    return redirect("budgets")
+    return "The budget is saved; gateways apply it within two seconds."
 
 
-@page(Action.BUDGET_SET, "POST")
+@page("budgets/stop", Action.BUDGET_SET, "POST")
 @stepped_up
 def budget_stop(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     subject = uuid_asked(request.POST.get("subject", ""), "", Http404())

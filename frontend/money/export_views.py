@@ -131,8 +131,8 @@ def _index(request: HttpRequest, viewer: Viewer, form: ExportForm) -> HttpRespon
     return show(request, viewer, "exports", "money/exports.html", context, form.errors)
 
 
-@page(Action.EXPORT_MAKE, "GET", "POST")
-def export_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+@page("exports", Action.EXPORT_MAKE, "GET", "POST")
+def exports(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     if request.method == "GET":
         return _index(request, viewer, ExportForm())
     form = ExportForm(request.POST)
@@ -147,17 +147,17 @@ def export_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return redirect("exports")
 
 
-@page(Action.EXPORT_MAKE, "GET")
+@page("exports/rows", Action.EXPORT_MAKE, "GET")
 def export_rows(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return render(request, "money/parts/export_rows.html", {"viewer": viewer, **_rows(viewer)})
 
 
-@page(Action.EXPORT_MAKE, "GET")
+@page("exports/<export:export_id>/file", Action.EXPORT_MAKE, "GET")
 def export_file(request: HttpRequest, viewer: Viewer, export_id: UUID) -> StreamingHttpResponse:
     return file_answer(request, export_get(**viewer.whose, export_id=export_id))
 
 
-@page(Action.EXPORT_MAKE, "GET")
+@page("exports/<export:export_id>/manifest", Action.EXPORT_MAKE, "GET")
 def export_manifest(request: HttpRequest, viewer: Viewer, export_id: UUID) -> HttpResponse:
     export = export_get(**viewer.whose, export_id=export_id)
     if export.manifest is None:

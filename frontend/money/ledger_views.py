@@ -1,8 +1,7 @@
 """Ledger: the accounts, what was booked besides requests, months to close, differences."""
 
-from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import render
 
 from controlplane.billing.ledger.hours import sealed_through
 from controlplane.billing.ledger.selectors import account_list, entry_list, reconciliation_list
@@ -14,11 +13,10 @@ from controlplane.core.permissions import Action
 from controlplane.kernel.ids import public_id
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.asked import in_time
-from frontend.shared.forms import page_asked, says_wrong
-from frontend.shared.stepup import stepped_up
+from frontend.shared.forms import changes, page_asked
 
 
-@page(Action.LEDGER_VIEW, "GET")
+@page("ledger", Action.LEDGER_VIEW, "GET")
 def ledger(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     actor, organization = viewer.user, viewer.organization.id
     entries = entry_list(actor=actor, organization=organization, ask=page_asked(request, "entry"))
@@ -36,7 +34,7 @@ def ledger(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return show(request, viewer, "ledger", "money/ledger.html", context)
 
 
-@page(Action.LEDGER_VIEW, "GET")
+@page("ledger/months", Action.LEDGER_VIEW, "GET")
 def ledger_months(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """The months alone, while one of them is being closed."""
     months = month_list(actor=viewer.user, organization=viewer.organization.id)
@@ -44,10 +42,8 @@ def ledger_months(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return render(request, "money/parts/ledger_month_rows.html", context)
 
 
-@page(Action.PERIOD_CLOSE, "POST")
-@stepped_up
-@says_wrong("ledger")
-def ledger_close(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+@changes("ledger/close", Action.PERIOD_CLOSE, "ledger", confirmed=True)
+def ledger_close(request: HttpRequest, viewer: Viewer) -> str:
     closed = period_close_ask(
         actor=viewer.user,
         organization=viewer.organization.id,
@@ -55,12 +51,8 @@ def ledger_close(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         enqueue=period_close_enqueue,
     )
     if isinstance(closed, PeriodCloseJob):
-        messages.info(
-            request, f"{closed.period} is large; a worker is closing it. See the list of months."
-        )
-    else:
-        messages.success(request, f"{closed.period} is closed and accepts no more entries.")
-    return redirect("ledger")
+        return f"{closed.period} is large; a worker is closing it. See the list of months."
+    return f"{closed.period} is closed and accepts no more entries."
 
 
 def _closing(months: list[Month]) -> dict[str, object]:

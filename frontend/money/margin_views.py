@@ -34,7 +34,7 @@ COLUMNS = columns("""
 """)
 
 
-@page(Action.MARGIN_VIEW, "GET")
+@page("margin", Action.MARGIN_VIEW, "GET", name="margin")
 def margin_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     now = datetime.now(UTC)
     period, complaint = month_from(request.GET, now)
@@ -60,7 +60,7 @@ def margin_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return show(request, viewer, "margin", "money/margin.html", context)
 
 
-@page(Action.MARGIN_VIEW, "GET")
+@page("margin.csv", Action.MARGIN_VIEW, "GET")
 def margin_csv(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     now = datetime.now(UTC)
     period, complaint = month_from(request.GET, now)

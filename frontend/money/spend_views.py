@@ -78,7 +78,7 @@ class Asked:
         return spend_figures.change_words(self.month.nano, self.before.nano)
 
 
-@page(Action.LEDGER_VIEW, "GET")
+@page("spend", Action.LEDGER_VIEW, "GET", name="spend")
 def spend_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     now = timezone.now().astimezone(UTC)
     period, complaint = month_from(request.GET, now)
@@ -103,7 +103,7 @@ def spend_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return show(request, viewer, "spend", "money/spend.html", context)
 
 
-@page(Action.LEDGER_VIEW, "GET")
+@page("spend/<slug:panel>.csv", Action.LEDGER_VIEW, "GET")
 def spend_csv(request: HttpRequest, viewer: Viewer, panel: str) -> HttpResponse:
     if panel not in (*PANELS, *OF_REQUESTS, "days", "tokens"):
         raise Http404

@@ -22,7 +22,7 @@ def _read(viewer: Viewer, asked: Asked) -> Overview | None:
     return in_time(lambda: read_overview(viewer.organization.id, asked, now, shared=shared))
 
 
-@page(Action.ORGANIZATION_VIEW, "GET")
+@page("", Action.ORGANIZATION_VIEW, "GET")
 def overview(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     asked = asked_from(request.GET, timezone.now())
     served = next((one.name for one in model_list(enabled_only=True)), MODEL_UNKNOWN)
@@ -35,6 +35,6 @@ def overview(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return render(request, "overview/page.html", context)
 
 
-@page(Action.ORGANIZATION_VIEW, "GET")
+@page("overview/<slug:chart>.csv", Action.ORGANIZATION_VIEW, "GET")
 def overview_csv(request: HttpRequest, viewer: Viewer, chart: str) -> HttpResponse:
     return drawn_csv(_read(viewer, asked_from(request.GET, timezone.now())), chart)

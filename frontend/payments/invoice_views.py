@@ -28,7 +28,7 @@ from controlplane.core.permissions import Action
 from controlplane.kernel.ids import public_id
 from frontend.payments.wallet_views import NO_LINK, cents_of, id_of, pay_page
 from frontend.shared.access import Viewer, page, show
-from frontend.shared.forms import cleaned, nano_of, page_asked, says_wrong
+from frontend.shared.forms import changes, cleaned, nano_of, page_asked, says_wrong
 from frontend.shared.stepup import stepped_up
 
 MONTHS_SHOWN = 12
@@ -47,8 +47,8 @@ class ProfileForm(forms.Form):
     tax_jurisdiction = forms.CharField(required=False)
 
 
-@page(Action.LEDGER_VIEW, "GET")
-def invoice_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+@page("invoices", Action.LEDGER_VIEW, "GET")
+def invoices(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     organization = viewer.organization.id
     found = invoice_list(**viewer.whose, ask=page_asked(request, "inv"))
     still_open = open_invoices(**viewer.whose)
@@ -70,7 +70,7 @@ def invoice_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return show(request, viewer, "invoices", "payments/invoices.html", context)
 
 
-@page(Action.LEDGER_VIEW, "GET")
+@page("invoices/preview", Action.LEDGER_VIEW, "GET")
 def invoice_preview(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """What a month would be invoiced for as it stands now; nothing is kept."""
     try:
@@ -81,23 +81,21 @@ def invoice_preview(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return _document(request, viewer, Standing(draft, 0, 0, draft.issued_on))
 
 
-@page(Action.LEDGER_VIEW, "GET")
+@page("invoices/<inv:invoice_id>", Action.LEDGER_VIEW, "GET", name="invoice")
 def invoice_detail(request: HttpRequest, viewer: Viewer, invoice_id: UUID) -> HttpResponse:
     found = invoice_found(**viewer.whose, invoice_id=invoice_id)
     more = {"notes": found.notes, "payments": found.payments, "form_id": uuid7().hex}
     return _document(request, viewer, found.standing, **more)
 
 
-@page(Action.LEDGER_VIEW, "GET")
+@page("invoices/<inv:invoice_id>.<slug:form>", Action.LEDGER_VIEW, "GET")
 def invoice_file(request: HttpRequest, viewer: Viewer, invoice_id: UUID, form: str) -> HttpResponse:
     if form not in FILES:
         raise Http404
     return file_answer(_mine(viewer, invoice_id), form)
 
 
-@page(Action.INVOICE_ISSUE, "POST")
-@stepped_up
-@says_wrong("invoices")
+@changes("invoices/issue", Action.INVOICE_ISSUE, "invoices", confirmed=True)
 def invoice_make(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     made = invoice_issue(
         **viewer.whose,
@@ -107,7 +105,7 @@ def invoice_make(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return redirect("invoice", invoice_id=made.id)
 
 
-@page(Action.CREDIT_GRANT, "POST")
+@page("invoices/<inv:invoice_id>/credit", Action.CREDIT_GRANT, "POST")
 @stepped_up
 @says_wrong("invoice", "invoice_id")
 def invoice_credit(request: HttpRequest, viewer: Viewer, invoice_id: UUID) -> HttpResponse:
@@ -133,7 +131,7 @@ def invoice_credit(request: HttpRequest, viewer: Viewer, invoice_id: UUID) -> Ht
     return redirect("invoice", invoice_id=made.id)
 
 
-@page(Action.CREDIT_GRANT, "POST")
+@page("invoices/<inv:invoice_id>/paid", Action.CREDIT_GRANT, "POST")
 @stepped_up
 @says_wrong("invoice", "invoice_id")
 def invoice_paid(request: HttpRequest, viewer: Viewer, invoice_id: UUID) -> HttpResponse:
@@ -151,8 +149,7 @@ def invoice_paid(request: HttpRequest, viewer: Viewer, invoice_id: UUID) -> Http
     return redirect("invoice", invoice_id=invoice.id)
 
 
-@page(Action.INVOICE_ISSUE, "POST")
-@says_wrong("invoice", "invoice_id")
+@changes("invoices/<inv:invoice_id>/pay", Action.INVOICE_ISSUE, "invoice", "invoice_id")
 def invoice_pay(request: HttpRequest, viewer: Viewer, invoice_id: UUID) -> HttpResponse:
     """Go where the open amount can be paid."""
     invoice = _mine(viewer, invoice_id)
@@ -162,10 +159,8 @@ def invoice_pay(request: HttpRequest, viewer: Viewer, invoice_id: UUID) -> HttpR
     return pay_page(request, order)
 
 
-@page(Action.INVOICE_ISSUE, "POST")
-@stepped_up
-@says_wrong("invoices")
-def invoice_profile(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+@changes("invoices/profile", Action.INVOICE_ISSUE, "invoices", confirmed=True)
+def invoice_profile(request: HttpRequest, viewer: Viewer) -> str:
     """Set to whom documents go; terms and tax stay as they are unless staff send them."""
     known = profiles.billing_profile(**viewer.whose)
     values = cleaned(ProfileForm(request.POST))
@@ -174,8 +169,7 @@ def invoice_profile(request: HttpRequest, viewer: Viewer) -> HttpResponse:
             values[field] = getattr(known, field)
     values["tax_basis_points"] = values["tax_basis_points"] or 0
     profiles.billing_profile_set(**viewer.whose, draft=profiles.ProfileDraft(**values))
-    messages.success(request, "Documents issued from now on go to this address.")
-    return redirect("invoices")
+    return "Documents issued from now on go to this address."
 
 
 def _mine(viewer: Viewer, invoice_id: UUID) -> Invoice:

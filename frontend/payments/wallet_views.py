@@ -27,7 +27,7 @@ from controlplane.kernel.ids import public_id, uuid_asked
 from controlplane.kernel.money import usd_text
 from controlplane.tenants.selectors import organization_names
 from frontend.shared.access import Viewer, page, show
-from frontend.shared.forms import nano_of, page_asked, says_wrong
+from frontend.shared.forms import changes, nano_of, page_asked, says_wrong
 from frontend.shared.stepup import stepped_up
 
 NO_LINK = "Online payment is not set up. Contact the operator of this installation."
@@ -63,7 +63,7 @@ def id_of(text: str, field: str) -> uuid.UUID:
     return uuid_asked(text, "", wrong)
 
 
-@page(Action.LEDGER_VIEW, "GET")
+@page("wallet", Action.LEDGER_VIEW, "GET")
 def wallet(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Balance, what moved it other than requests, and what waits for approval."""
     organization = viewer.organization.id
@@ -81,8 +81,7 @@ def wallet(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return show(request, viewer, "wallet", "payments/wallet.html", context)
 
 
-@page(Action.INVOICE_ISSUE, "POST")
-@says_wrong("wallet")
+@changes("wallet/pay", Action.INVOICE_ISSUE, "wallet")
 def wallet_pay(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     if not settings.STRIPE_LINK:
         raise ValidationError({"payment": NO_LINK})
@@ -94,7 +93,7 @@ def wallet_pay(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return pay_page(request, order)
 
 
-@page(Action.CREDIT_GRANT, "GET")
+@page("grants", Action.CREDIT_GRANT, "GET", name="grants")
 def grant_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """What waits for a second person in all organizations, and the form for a new grant."""
     return _grants(request, viewer, {})
@@ -122,7 +121,7 @@ def _grants(request: HttpRequest, viewer: Viewer, wrong: dict[str, list[str]]) -
     return show(request, viewer, "grants", "payments/grants.html", context, wrong)
 
 
-@page(Action.CREDIT_GRANT, "POST")
+@page("grants/new", Action.CREDIT_GRANT, "POST")
 @stepped_up
 def grant_make(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Give, or ask for a second person."""
@@ -150,7 +149,7 @@ def grant_make(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return redirect("grants")
 
 
-@page(Action.CREDIT_GRANT, "POST")
+@page("grants/<org:organization_id>/<grant:grant_id>/<slug:decision>", Action.CREDIT_GRANT, "POST")
 @stepped_up
 @says_wrong("grants")
 def grant_decide(
@@ -159,14 +158,13 @@ def grant_decide(
     organization_id: uuid.UUID,
     grant_id: uuid.UUID,
     decision: str,
-) -> HttpResponse:
+) -> str:
     if decision not in DECISIONS:
         raise Http404
     grant = grant_get(actor=viewer.user, organization_id=organization_id, grant_id=grant_id)
     made = DECISIONS[decision](actor=viewer.user, grant=grant)
     words = "booked" if made.state == models.GrantState.BOOKED else "refused; no funds were added"
-    messages.success(request, f"It is {words}.")
-    return redirect("grants")
+    return f"It is {words}."
 
 
 def _kind(text: str) -> models.GrantKind:

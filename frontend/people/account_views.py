@@ -65,11 +65,11 @@ def _account(
     return show(request, viewer, HERE, "people/account.html", context, form.errors)
 
 
-account = never_cache(page(None, "GET")(_account))
+page("account", None, "GET", name=HERE)(never_cache(_account))
 
 
+@page("account/password", None, "POST")
 @stepup.unseen
-@page(None, "POST")
 def password(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     form = ChangeForm(request.POST)
 
@@ -89,7 +89,7 @@ def password(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return redirect(HERE)
 
 
-@page(None, "POST")
+@page("account/sessions/<session:session_id>", None, "POST")
 def session_close(request: HttpRequest, viewer: Viewer, session_id: uuid.UUID) -> HttpResponse:
     if not session_end(user=viewer.user, session_id=session_id):
         raise Http404
@@ -97,7 +97,7 @@ def session_close(request: HttpRequest, viewer: Viewer, session_id: uuid.UUID) -
     return redirect(HERE)
 
 
-@page(None, "POST")
+@page("account/sessions/others", None, "POST")
 def sessions_close(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     ended = sessions_end(
         actor=viewer.user, user=viewer.user, keep=request.session.session_key or ""
@@ -106,8 +106,8 @@ def sessions_close(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return redirect(HERE)
 
 
+@page("account/app", None, "GET", "POST")
 @stepup.unseen
-@page(None, "GET", "POST")
 @stepup.stepped_up_or_first
 def app_setup(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Show an authenticator app's secret as a picture; add the app by a code of it."""
@@ -138,15 +138,15 @@ def app_setup(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return show(request, viewer, HERE, "people/app_setup.html", context, complaint)
 
 
-@page(None, "POST")
+@page("account/passkeys/new", None, "POST")
 @stepup.stepped_up_or_first
 def passkey_new(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """What the browser needs to make a passkey."""
     return JsonResponse(signing.passkey_offer(request, viewer.user))
 
 
+@page("account/passkeys", None, "POST")
 @stepup.unseen
-@page(None, "POST")
 @stepup.stepped_up_or_first
 @says_wrong(HERE)
 def passkey_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
@@ -162,7 +162,7 @@ def _added(request: HttpRequest, viewer: Viewer, codes: list[str]) -> HttpRespon
     return _account(request, viewer, codes="\n".join(codes)) if codes else redirect(HERE)
 
 
-@page(None, "POST")
+@page("account/factors/<factor:factor_id>", None, "POST")
 @stepup.stepped_up
 def factor_delete(request: HttpRequest, viewer: Viewer, factor_id: uuid.UUID) -> HttpResponse:
     if not factors.factor_remove(user=viewer.user, factor_id=factor_id):
@@ -171,7 +171,7 @@ def factor_delete(request: HttpRequest, viewer: Viewer, factor_id: uuid.UUID) ->
     return redirect(HERE)
 
 
-@stepup.secret_page(None, "POST")
+@stepup.secret_page("account/codes", None, "POST")
 def codes_new(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     if not factors.factor_list(user=viewer.user):
         raise Http404
@@ -188,8 +188,8 @@ def passkey_ask(request: HttpRequest) -> HttpResponse:
     return JsonResponse(signing.passkey_question(request, user))
 
 
+@page("confirm", None, "GET", "POST")
 @stepup.unseen
-@page(None, "GET", "POST")
 def confirm(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Confirm it's you: by a second factor where there is one, else by the password."""
     kinds = signing.factor_kinds(viewer.user)
@@ -216,7 +216,7 @@ def confirm(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return render(request, "people/confirm.html", context, status=422 if failed else 200)
 
 
-@stepup.secret_page(None, "GET")
+@stepup.secret_page("confirm/form", None, "GET")
 def confirmed(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Send again, once and by the browser, the form that had to wait for the confirmation."""
     form = stepup.form_take(request, request.GET.get("form", ""))

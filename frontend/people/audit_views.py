@@ -75,23 +75,23 @@ def _word(facts: dict[str, object], name: str) -> str | None:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-@page(Action.AUDIT_VIEW, "GET")
+@page("audit", Action.AUDIT_VIEW, "GET", name="audit")
 def audit_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return _index(request, viewer, viewer.organization.id)
 
 
-@page(Action.INSTALLATION_AUDIT, "GET")
+@page("audit/installation", Action.INSTALLATION_AUDIT, "GET")
 def audit_installation(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Those that are no organization's: accounts, catalog, fleet, routing."""
     return _index(request, viewer, None)
 
 
-@page(Action.AUDIT_VIEW, "GET")
+@page("audit.csv", Action.AUDIT_VIEW, "GET")
 def audit_csv(request: HttpRequest, viewer: Viewer) -> HttpResponseBase:
     return _csv(request, viewer, viewer.organization.id)
 
 
-@page(Action.INSTALLATION_AUDIT, "GET")
+@page("audit/installation.csv", Action.INSTALLATION_AUDIT, "GET")
 def audit_installation_csv(request: HttpRequest, viewer: Viewer) -> HttpResponseBase:
     return _csv(request, viewer, None)
 
@@ -153,12 +153,9 @@ def _asked(request: HttpRequest) -> tuple[audit.AuditFilter, PageAsk, str]:
 
 def _lines(pages: Iterator[list[AuditEntry]]) -> Iterator[str]:
     write = line_writer(COLUMNS, raw=False)
+    names = [SOURCES.get(each.name, each.name) for each in COLUMNS]
     for rows in pages:
-        yield "".join(write(_values(row)) for row in rows)
-
-
-def _values(row: AuditEntry) -> list[str | int | None]:
-    return [_text(getattr(row, SOURCES.get(each.name, each.name))) for each in COLUMNS]
+        yield "".join(write([_text(getattr(row, name)) for name in names]) for row in rows)
 
 
 def _text(value: object) -> str | None:

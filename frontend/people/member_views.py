@@ -25,8 +25,8 @@ from frontend.people.sign_in_views import PasswordForm
 from frontend.people.signing import first_shown
 from frontend.shared.access import SESSION_KEY, Viewer, notice, page, show
 from frontend.shared.addresses import page_url
-from frontend.shared.forms import made_by, says_wrong
-from frontend.shared.stepup import secret_page, stepped_up, unseen
+from frontend.shared.forms import changes, made_by
+from frontend.shared.stepup import secret_page, unseen
 
 HERE = "members"
 ROLE_WORDS = {
@@ -73,21 +73,18 @@ def _index(
     return show(request, viewer, HERE, "people/members.html", context, form.errors)
 
 
-member_index = page(Action.MEMBER_VIEW, "GET")(_index)
+page("members", Action.MEMBER_VIEW, "GET", name=HERE)(_index)
 
 
-@page(Action.SECURITY_SET, "POST")
-@stepped_up
-@says_wrong(HERE)
-def second_factor(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+@changes("members/second-factor", Action.SECURITY_SET, HERE, confirmed=True)
+def members_second_factor(request: HttpRequest, viewer: Viewer) -> str:
     required = request.POST.get("required") == "on"
     second_factor_require(**viewer.whose, required=required)
     words = "must have a" if required else "no longer need a"
-    messages.success(request, f"Members {words} second factor.")
-    return redirect(HERE)
+    return f"Members {words} second factor."
 
 
-@secret_page(Action.MEMBER_MANAGE, "GET", "POST")
+@secret_page("members/invite", Action.MEMBER_MANAGE, "GET", "POST")
 def invite(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     if request.method == "GET":
         return redirect(HERE)
@@ -117,10 +114,8 @@ def _mail(made: Invitation, viewer: Viewer, link: str) -> bool:
     return mail_send(to=[made.email], subject=f"Invitation to {name}", text=text)
 
 
-@page(Action.MEMBER_MANAGE, "POST")
-@stepped_up
-@says_wrong(HERE)
-def member_role(request: HttpRequest, viewer: Viewer, user_id: uuid.UUID) -> HttpResponse:
+@changes("members/<user:user_id>/role", Action.MEMBER_MANAGE, HERE, confirmed=True)
+def member_role(request: HttpRequest, viewer: Viewer, user_id: uuid.UUID) -> str:
     found = member_get(**viewer.whose, user_id=user_id)
     given = request.POST.get("role", "")
     if given not in set(Role):
@@ -128,11 +123,10 @@ def member_role(request: HttpRequest, viewer: Viewer, user_id: uuid.UUID) -> Htt
     services.membership_set(
         actor=viewer.user, organization=viewer.organization, user=found.user, role=Role(given)
     )
-    messages.success(request, f"{found.user.email} now has the role {given}.")
-    return redirect(HERE)
+    return f"{found.user.email} now has the role {given}."
 
 
-@secret_page(Action.MEMBER_RECOVER, "POST")
+@secret_page("members/<user:user_id>/link", Action.MEMBER_RECOVER, "POST")
 def member_link(request: HttpRequest, viewer: Viewer, user_id: uuid.UUID) -> HttpResponse:
     """Make a link that sets a member's password, and show it in this one answer."""
     found = member_get(**viewer.whose, user_id=user_id)
@@ -150,9 +144,7 @@ def member_link(request: HttpRequest, viewer: Viewer, user_id: uuid.UUID) -> Htt
     return _index(request, viewer, recovered=found.user.email, password_link=link)
 
 
-@page(Action.MEMBER_MANAGE, "POST")
-@stepped_up
-@says_wrong(HERE)
+@changes("members/<user:user_id>/remove", Action.MEMBER_MANAGE, HERE, confirmed=True)
 def member_remove(request: HttpRequest, viewer: Viewer, user_id: uuid.UUID) -> HttpResponse:
     """Remove a member, and tell which keys of theirs go on."""
     found = member_get(**viewer.whose, user_id=user_id)
@@ -162,7 +154,7 @@ def member_remove(request: HttpRequest, viewer: Viewer, user_id: uuid.UUID) -> H
     return _index(request, viewer, left=left) if found.user != viewer.user else redirect("overview")
 
 
-@page(Action.MEMBER_MANAGE, "POST")
+@page("invitations/<invite:invitation_id>", Action.MEMBER_MANAGE, "POST")
 def invitation_end(request: HttpRequest, viewer: Viewer, invitation_id: uuid.UUID) -> HttpResponse:
     found = services.invitation_get(**viewer.whose, invitation_id=invitation_id)
     if services.invitation_withdraw(actor=viewer.user, invitation=found):

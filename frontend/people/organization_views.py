@@ -43,15 +43,15 @@ def _index(request: HttpRequest, viewer: Viewer, **shown_once: object) -> HttpRe
     return show(request, viewer, HERE, "people/organizations.html", context)
 
 
-@page(Action.ORGANIZATION_CREATE, "GET")
-def organization_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+@page("organizations", Action.ORGANIZATION_CREATE, "GET")
+def organizations(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     try:
         return _index(request, viewer)
     except ValidationError:
         return redirect(HERE)
 
 
-@secret_page(Action.ORGANIZATION_CREATE, "POST")
+@secret_page("organizations/new", Action.ORGANIZATION_CREATE, "POST")
 @says_wrong(HERE)
 def organization_new(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Make one; a link for an owner without a password is in this one answer."""
@@ -67,7 +67,7 @@ def organization_new(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return _linked(request, viewer, email, made.token, made=name)
 
 
-@secret_page(Action.USER_CREATE, "POST")
+@secret_page("organizations/<org:organization_id>/links/<user:user_id>", Action.USER_CREATE, "POST")
 def organization_link(
     request: HttpRequest, viewer: Viewer, organization_id: uuid.UUID, user_id: uuid.UUID
 ) -> HttpResponse:

@@ -2,9 +2,7 @@
 
 import uuid
 
-from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect
 
 from controlplane.contents.services import Keeping, contents_configure
 from controlplane.core.permissions import Action, Role
@@ -12,8 +10,7 @@ from controlplane.tenants import models, services
 from controlplane.tenants.people.selectors import project_of, projects_of
 from controlplane.tenants.selectors import PROJECTS_SHOWN_MAX, project_share, project_shares
 from frontend.shared.access import Viewer, page, show
-from frontend.shared.forms import says_wrong
-from frontend.shared.stepup import stepped_up
+from frontend.shared.forms import changes
 
 HERE = "projects"
 SAFETY_WORDS = (
@@ -24,8 +21,8 @@ SAFETY_WORDS = (
 DIGITS_MAX = 3
 
 
-@page(Action.ORGANIZATION_VIEW, "GET")
-def project_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+@page("projects", Action.ORGANIZATION_VIEW, "GET")
+def projects(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     context = {
         "projects": projects_of(**viewer.whose),
         "safety": SAFETY_WORDS,
@@ -39,20 +36,16 @@ def project_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return show(request, viewer, HERE, "people/projects.html", context)
 
 
-@page(Action.PROJECT_CREATE, "POST")
-@says_wrong(HERE)
-def project_add(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+@changes("projects/add", Action.PROJECT_CREATE, HERE)
+def project_add(request: HttpRequest, viewer: Viewer) -> str:
     made = services.project_create(
         actor=viewer.user, organization=viewer.organization, name=request.POST.get("name", "")
     )
-    messages.success(request, f"Project “{made.name}” is created. Create a key for it next.")
-    return redirect(HERE)
+    return f"Project “{made.name}” is created. Create a key for it next."
 
 
-@page(Action.PROJECT_UPDATE, "POST")
-@stepped_up
-@says_wrong(HERE)
-def project_save(request: HttpRequest, viewer: Viewer, project_id: uuid.UUID) -> HttpResponse:
+@changes("projects/<proj:project_id>", Action.PROJECT_UPDATE, HERE, confirmed=True)
+def project_save(request: HttpRequest, viewer: Viewer, project_id: uuid.UUID) -> str:
     found = project_of(**viewer.whose, project_id=project_id)
     services.project_update(
         actor=viewer.user,
@@ -67,21 +60,17 @@ def project_save(request: HttpRequest, viewer: Viewer, project_id: uuid.UUID) ->
     name = request.POST.get("name", "")
     if name.strip() != found.name:
         services.project_rename(actor=viewer.user, project=found, name=name)
-    messages.success(request, f"Project “{found.name}” is saved. Gateways apply it within 2 s.")
-    return redirect(HERE)
+    return f"Project “{found.name}” is saved. Gateways apply it within 2 s."
 
 
-@page(Action.CONTENT_MANAGE, "POST")
-@stepped_up
-@says_wrong(HERE)
-def project_keep(request: HttpRequest, viewer: Viewer, project_id: uuid.UUID) -> HttpResponse:
+@changes("projects/<proj:project_id>/keeping", Action.CONTENT_MANAGE, HERE, confirmed=True)
+def project_keep(request: HttpRequest, viewer: Viewer, project_id: uuid.UUID) -> str:
     found = project_of(**viewer.whose, project_id=project_id)
     days = _whole(request.POST.get("keeps_days", ""))
     keeping = Keeping(days, request.POST.getlist("content_readers"))
     contents_configure(actor=viewer.user, project=found, keeping=keeping)
     kept = f"are kept for {days} days" if days else "are not kept"
-    messages.success(request, f"Prompts and answers of project “{found.name}” {kept}.")
-    return redirect(HERE)
+    return f"Prompts and answers of project “{found.name}” {kept}."
 
 
 def _whole(text: str) -> int:
@@ -89,8 +78,8 @@ def _whole(text: str) -> int:
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= DIGITS_MAX else -1
 
 
-@page(Action.ROUTING_MANAGE, "GET")
-def share_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+@page("shares", Action.ROUTING_MANAGE, "GET")
+def shares(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     found = project_shares(actor=viewer.user)
     context = {
         "projects": found,
@@ -101,13 +90,11 @@ def share_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return show(request, viewer, "shares", "people/shares.html", context)
 
 
-@page(Action.ROUTING_MANAGE, "POST")
-@says_wrong("shares")
+@changes("shares/<org:organization_id>/<proj:project_id>", Action.ROUTING_MANAGE, "shares")
 def share_save(
     request: HttpRequest, viewer: Viewer, organization_id: uuid.UUID, project_id: uuid.UUID
-) -> HttpResponse:
+) -> str:
     found = project_share(actor=viewer.user, organization_id=organization_id, project_id=project_id)
     weight = _whole(request.POST.get("weight", ""))
     services.project_weigh(actor=viewer.user, project=found, weight=weight)
-    messages.success(request, f"Project “{found.name}” now has the weight {found.weight}.")
-    return redirect("shares")
+    return f"Project “{found.name}” now has the weight {found.weight}."

@@ -4,7 +4,6 @@ import uuid
 from typing import get_args
 from urllib.parse import urlencode
 
-from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
@@ -19,15 +18,16 @@ from controlplane.kernel.ids import public_id, uuid_asked
 from controlplane.tenants.models import Project
 from controlplane.tenants.people.selectors import project_of
 from frontend.shared.access import Viewer, page, show
-from frontend.shared.forms import says_wrong
+from frontend.shared.forms import changes, says_wrong
 from frontend.shared.said import Conversation
 
+KEPT = "conversations/<proj:project_id>"
 HERE = "conversations"
 FIELDS = ("project", "words", "model", "key", "status", "end_user", "days")
 STATUSES = [(status, status) for status in get_args(KeptStatus)]
 
 
-@page(Action.CONTENT_READ, "GET")
+@page("conversations", Action.CONTENT_READ, "GET")
 @says_wrong(HERE)
 def conversations(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """The search, or what it finds: all of which is read, and so audited."""
@@ -55,7 +55,7 @@ def conversations(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return show(request, viewer, HERE, "requests/conversations.html", context)
 
 
-@page(Action.CONTENT_READ, "GET")
+@page("conversations.jsonl", Action.CONTENT_READ, "GET")
 def conversations_export(request: HttpRequest, viewer: Viewer) -> HttpResponseBase:
     project = _project(viewer, request.GET.get("project", ""))
     try:
@@ -69,7 +69,7 @@ def conversations_export(request: HttpRequest, viewer: Viewer) -> HttpResponseBa
     return csv_answer(request, "sluice-conversations.jsonl", lines, "application/jsonl")
 
 
-@page(Action.CONTENT_READ, "POST")
+@page(f"{KEPT}/<req:request_id>", Action.CONTENT_READ, "POST")
 def content_show(
     request: HttpRequest, viewer: Viewer, project_id: uuid.UUID, request_id: uuid.UUID
 ) -> HttpResponse:
@@ -80,19 +80,18 @@ def content_show(
     return show(request, viewer, "requests", "requests/said.html", context)
 
 
-@page(Action.CONTENT_DELETE, "POST")
-@says_wrong(HERE)
+@page(f"{KEPT}/forget", Action.CONTENT_DELETE, "POST", name="end_user_remove")
+@changes(f"{KEPT}/<req:request_id>/delete", Action.CONTENT_DELETE, HERE)
 def content_remove(
     request: HttpRequest, viewer: Viewer, project_id: uuid.UUID, request_id: uuid.UUID | None = None
-) -> HttpResponse:
+) -> str:
     """Of one request, or else of one end user."""
     project, name = _own(viewer, project_id), request.POST.get("end_user", "")
     if request_id is None:
         count = services.end_user_delete(actor=viewer.user, project=project, end_user=name)
     else:
         count = services.content_delete(actor=viewer.user, project=project, request=request_id)
-    messages.success(request, f"Deleted: prompts and answers of {count} requests.")
-    return redirect(HERE)
+    return f"Deleted: prompts and answers of {count} requests."
 
 
 def _project(viewer: Viewer, text: str) -> Project | None:

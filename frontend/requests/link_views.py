@@ -60,8 +60,8 @@ COLUMNS = (
 )
 
 
-@page(Action.REQUEST_VIEW, "GET")
-def request_csv(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+@page("requests.csv", Action.REQUEST_VIEW, "GET")
+def requests_csv(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Every request that the list's filters let through, newest first, up to a bound.
 
     The file's name says where the bound was met.
@@ -95,7 +95,7 @@ def request_csv(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return columns_csv([COLUMNS[place] for place in kept], cells, name)
 
 
-@page(Action.REQUEST_VIEW, "GET")
+@page("requests/exemplar", Action.REQUEST_VIEW, "GET")
 def request_exemplar(request: HttpRequest, viewer: Viewer) -> HttpResponseBase:
     """On to a request of one's own that took about `value` microseconds of `measure`.
 

@@ -14,6 +14,7 @@ from controlplane.kernel.receipt import NONE, Receipt
 INDEX_STATES = {
     "exact": "exact",
     "stale": "late for some nodes, whose recent prompts are assumed cached",
+    "approximate": "approximate: of some nodes only what they were sent is known",
     "ring": "none; node chosen by the beginning of the prompt",
 }
 US_PER_MS = 1_000

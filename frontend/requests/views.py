@@ -167,7 +167,7 @@ def _shares(
     return shares or []
 
 
-@page(Action.REQUEST_VIEW, "GET")
+@page("requests", Action.REQUEST_VIEW, "GET", name="requests")
 def request_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """The list; htmx asks for its results only."""
     within, *complaints = range_from(request.GET, timezone.now())
@@ -245,7 +245,7 @@ def _reversals(viewer: Viewer, record: RequestRecord) -> list[JournalEntry]:
     return found
 
 
-@page(Action.REQUEST_VIEW, "GET")
+@page("requests/<req:request_id>", Action.REQUEST_VIEW, "GET", name="request")
 def request_detail(request: HttpRequest, viewer: Viewer, request_id: uuid.UUID) -> HttpResponse:
     """Everything kept of one request of any organization the user may look into."""
     seen = organization_ids(user=viewer.user, action=Action.REQUEST_VIEW)

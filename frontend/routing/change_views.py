@@ -8,7 +8,6 @@ from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
-from django.views.decorators.http import require_POST
 
 from controlplane.core.permissions import Action
 from controlplane.core.versions.models import NOTE_CHARS_MAX
@@ -41,12 +40,13 @@ class RulesCanaryForm(CanaryForm):
     stops_itself = forms.BooleanField(required=False)
 
 
-def _step(*, confirmed: bool = False) -> Callable[[Step], Callable[..., HttpResponseBase]]:
+def _step(
+    word: str, *, confirmed: bool = False
+) -> Callable[[Step], Callable[..., HttpResponseBase]]:
     """A view that takes a step; a refusal is told on the version's page, with its fields."""
 
     def made(step: Step) -> Callable[..., HttpResponseBase]:
         @wraps(step)
-        @require_POST
         def view(request: HttpRequest, viewer: Viewer, version: int) -> HttpResponse:
             rule_set = ruleset_get(actor=viewer.user, version=version)
             try:
@@ -57,12 +57,14 @@ def _step(*, confirmed: bool = False) -> Callable[[Step], Callable[..., HttpResp
             messages.success(request, told)
             return redirect("routing")
 
-        return page(Action.ROUTING_MANAGE)(stepped_up(view) if confirmed else view)
+        address = f"routing/<int:version>/{word}"
+        shown = page(address, Action.ROUTING_MANAGE, "POST")
+        return shown(stepped_up(view) if confirmed else view)
 
     return made
 
 
-@page(Action.ROUTING_MANAGE, "POST")
+@page("routing/draft", Action.ROUTING_MANAGE, "POST")
 def routing_draft(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """A new draft: a copy of the version named, else of what is in force."""
     named = request.POST.get("version", "")
@@ -73,7 +75,7 @@ def routing_draft(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return redirect("routing_version", made.version)
 
 
-@page(Action.ROUTING_MANAGE, "POST")
+@page("routing/<int:version>/save", Action.ROUTING_MANAGE, "POST")
 def routing_save(request: HttpRequest, viewer: Viewer, version: int) -> HttpResponse:
     rule_set = ruleset_get(actor=viewer.user, version=version)
     typed = request.POST.get("rules", ""), request.POST.get("note", "")
@@ -90,14 +92,14 @@ def routing_save(request: HttpRequest, viewer: Viewer, version: int) -> HttpResp
     return redirect("routing_version", version)
 
 
-@_step(confirmed=True)
+@_step("publish", confirmed=True)
 def routing_publish(request: HttpRequest, versions: RuleVersions, rule_set: RuleSet) -> str:
     rule_set.revision = cleaned(RevisionForm(request.POST))["revision"]
     versions.publish(rule_set)
     return f"Version {rule_set.version} is live; gateways apply it within two seconds."
 
 
-@_step(confirmed=True)
+@_step("canary", confirmed=True)
 def routing_canary(request: HttpRequest, versions: RuleVersions, rule_set: RuleSet) -> str:
     read = cleaned(RulesCanaryForm(request.POST))
     rule_set.revision, share = read["revision"], int(read["share"] * SHARE_STEP)
@@ -105,25 +107,25 @@ def routing_canary(request: HttpRequest, versions: RuleVersions, rule_set: RuleS
     return f"{read['share']} % of requests follow version {rule_set.version} from now on."
 
 
-@_step(confirmed=True)
+@_step("promote", confirmed=True)
 def routing_promote(request: HttpRequest, versions: RuleVersions, rule_set: RuleSet) -> str:
     versions.canary_promote(rule_set)
     return f"Version {rule_set.version} is live for all requests."
 
 
-@_step()
+@_step("stop")
 def routing_stop(request: HttpRequest, versions: RuleVersions, rule_set: RuleSet) -> str:
     versions.canary_stop(rule_set, request.POST.get("reason", "").strip()[:NOTE_CHARS_MAX])
     return f"The canary of version {rule_set.version} has ended."
 
 
-@_step()
+@_step("discard")
 def routing_discard(request: HttpRequest, versions: RuleVersions, rule_set: RuleSet) -> str:
     versions.draft_discard(rule_set)
     return f"Draft {rule_set.version} is discarded; it can still be read and copied."
 
 
-@page(Action.ROUTING_MANAGE, "POST")
+@page("routing/rollback", Action.ROUTING_MANAGE, "POST")
 @stepped_up
 def routing_rollback(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Go back to the version that the page has named: sent twice, it leads no further back."""

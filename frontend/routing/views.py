@@ -16,7 +16,6 @@ from controlplane.routing.rulesjson import read_rules
 from controlplane.routing.selectors import (
     HOURS_DEFAULT,
     HOURS_MAX,
-    CanaryReport,
     canary_report,
     ruleset_dry_run,
 )
@@ -24,6 +23,7 @@ from controlplane.telemetry.reading import TooMuchToRead
 from controlplane.tenants.selectors import organization_names, project_names
 from frontend.routing import rows
 from frontend.shared.access import Viewer, page, show
+from frontend.shared.asked import in_time
 from frontend.shared.formats import percent
 from frontend.shared.versions import SHARE_MAX, WRONG, listed, text_of
 
@@ -41,11 +41,11 @@ EXAMPLE = """[
 ]"""
 
 
-@page(Action.ROUTING_MANAGE, "GET")
+@page("routing", Action.ROUTING_MANAGE, "GET")
 def routing(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     versions = selectors.ruleset_list(actor=viewer.user)
     current, canary = selectors.ruleset_in_force(), selectors.ruleset_on_trial()
-    report, late = _report(viewer) if canary else (None, False)
+    report = in_time(lambda: canary_report(actor=viewer.user)) if canary else None
     context = {
         "current": current,
         "rows": words(viewer, read_rules(current.rules)) if current else [],
@@ -53,7 +53,6 @@ def routing(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         "canary": canary,
         "share": percent(canary.share_permille, PERMILLE) if canary else "",
         "report": report,
-        "late": late,
         "figures": rows.figure_rows(report.comparison) if report else [],
         "verdict": rows.verdict_words(report.comparison.verdict) if report else None,
         "versions": [(each, rows.state_tone(each.state)) for each in versions],
@@ -62,13 +61,13 @@ def routing(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return show(request, viewer, HERE, "routing/page.html", context)
 
 
-@page(Action.ROUTING_MANAGE, "GET")
+@page("routing/<int:version>", Action.ROUTING_MANAGE, "GET")
 def routing_version(request: HttpRequest, viewer: Viewer, version: int) -> HttpResponse:
     """One version: its rules in words; a draft's also as text, with what is wrong with them."""
     return version_page(request, viewer, selectors.ruleset_get(actor=viewer.user, version=version))
 
 
-@page(Action.ROUTING_MANAGE, "GET")
+@page("routing/<int:version>/dry-run", Action.ROUTING_MANAGE, "GET")
 def routing_dry_run(request: HttpRequest, viewer: Viewer, version: int) -> HttpResponse:
     rule_set = selectors.ruleset_get(actor=viewer.user, version=version)
     hours, complaint = _hours(request.GET.get("hours", str(HOURS_DEFAULT)))
@@ -143,13 +142,6 @@ def words(viewer: Viewer, rules: tuple[RouteRule, ...]) -> list[rows.RuleRow]:
         **project_names(actor=viewer.user, ids=selectors.hex_ids(projects)),
     }
     return rows.rule_rows(rules, {one.hex: name for one, name in known.items()})
-
-
-def _report(viewer: Viewer) -> tuple[CanaryReport | None, bool]:
-    try:
-        return canary_report(actor=viewer.user), False
-    except TooMuchToRead:
-        return None, True
 
 
 def _hours(text: str) -> tuple[int, str]:

@@ -22,7 +22,7 @@ from controlplane.kernel.ids import uuid_asked
 from controlplane.tenants.access import sees_shared_figures
 from controlplane.tenants.models import Organization, Project, User
 from controlplane.tenants.selectors import organization_list, organizations_held, project_list
-from frontend.shared.navigation import NAVIGATION, Entries, NavigationEntry
+from frontend.shared.navigation import NAVIGATION, Entries
 
 SESSION_KEY = "organization"
 # What a form of a page says of the organization it was shown for; `pages.js` adds it.
@@ -78,14 +78,12 @@ class Viewer:
     @property
     def navigation(self) -> list[tuple[str, Entries]]:
         """Links that lead somewhere for this role; a section of none is left out."""
+        shared = (False, True) if self.sees_shared else (False,)
         allowed = {
-            title: tuple(one for one in entries if self._opens(one))
+            title: tuple(one for one in entries if self.may(one.action) and one.shared in shared)
             for title, entries in NAVIGATION.items()
         }
         return [section for section in allowed.items() if section[1]]
-
-    def _opens(self, entry: NavigationEntry) -> bool:
-        return self.may(entry.action) and (self.sees_shared or not entry.shared)
 
     def projects(self) -> list[Project]:
         rows = project_list(user=self.user)
@@ -101,6 +99,9 @@ class Viewer:
 
 P = ParamSpec("P")
 View = Callable[Concatenate[HttpRequest, Viewer, P], HttpResponseBase]
+# What `page` has found by address, and the names of addresses.
+PAGES: dict[str, Callable[..., HttpResponseBase]] = {}
+NAMES: dict[str, str] = {}
 
 
 def find_viewer(user: User, wanted: str | None) -> Viewer:
@@ -116,16 +117,16 @@ def find_viewer(user: User, wanted: str | None) -> Viewer:
 
 
 def page(
-    action: Action | None, *methods: str, shared: bool = False
-) -> Callable[[View[P]], Callable[..., HttpResponseBase]]:
+    address: str, action: Action | None, *methods: str, name: str = "", shared: bool = False
+) -> Callable[[View[P]], View[P]]:
     """A page for signed-in members whose role allows `action`; to strangers it does not exist.
 
-    None is for what everybody may do about themselves. Other `methods` get 405. `shared`: it shows
-    figures of all tenants.
+    Links name it as its view, or by `name`. None is for what everybody may do about themselves.
+    Other `methods` get 405. `shared`: it shows figures of all tenants.
     """
 
-    def wrap(allowed: View[P]) -> Callable[..., HttpResponseBase]:
-        view = require_http_methods(methods)(allowed) if methods else allowed
+    def wrap(allowed: View[P]) -> View[P]:
+        view = require_http_methods(methods)(allowed)
 
         @login_required
         @cache_control(private=True, no_cache=True)
@@ -151,7 +152,8 @@ def page(
                 return redirect("account")
             raise PermissionDenied(action)
 
-        return door
+        PAGES[address], NAMES[address] = door, name or allowed.__name__
+        return allowed
 
     return wrap
 

@@ -13,10 +13,13 @@ from django.urls import reverse
 from controlplane.billing.documents.text import usd_read
 from controlplane.core.answers import PageAsk, page_ask
 from controlplane.core.jobs.once import AlreadyCreated
-from frontend.shared.access import Viewer
+from controlplane.core.permissions import Action
+from frontend.shared.access import Viewer, page
+from frontend.shared.stepup import stepped_up
 
 Made = TypeVar("Made")
 P = ParamSpec("P")
+Changing = Callable[Concatenate[HttpRequest, Viewer, P], HttpResponse | str]
 View = Callable[Concatenate[HttpRequest, Viewer, P], HttpResponse]
 
 
@@ -52,19 +55,23 @@ def made_by(form: forms.Form, make: Callable[[], Made]) -> Made | None:
         return None
 
 
-def says_wrong(to: str, *names: str) -> Callable[[View[P]], View[P]]:
+def says_wrong(to: str, *names: str) -> Callable[[Changing[P]], View[P]]:
     """What the view finds wrong is told on the page `to`, which takes these of its arguments.
 
-    There is told, too, that a form was sent before and has made its one thing.
+    There is told, too, what it has done, where it answers that in words, and that a form was sent
+    before and has made its one thing.
     """
 
-    def wrap(view: View[P]) -> View[P]:
+    def wrap(view: Changing[P]) -> View[P]:
         @wraps(view)
         def told(
             request: HttpRequest, viewer: Viewer, /, *args: P.args, **kwargs: P.kwargs
         ) -> HttpResponse:
             try:
-                return view(request, viewer, *args, **kwargs)
+                done = view(request, viewer, *args, **kwargs)
+                if isinstance(done, HttpResponse):
+                    return done
+                messages.success(request, done)
             except ValidationError as error:
                 for field, words in error.message_dict.items():
                     name = field.replace("_", " ").capitalize()
@@ -74,6 +81,22 @@ def says_wrong(to: str, *names: str) -> Callable[[View[P]], View[P]]:
             kept = {name: kwargs[name] for name in names}
             return HttpResponseRedirect(reverse(to, kwargs=kept))
 
+        return told
+
+    return wrap
+
+
+def changes(
+    address: str, action: Action | None, to: str, *names: str, confirmed: bool = False
+) -> Callable[[Changing[P]], View[P]]:
+    """A page that takes a form, and tells on the page `to` what is wrong or done.
+
+    `confirmed`: only in a session that its owner has confirmed lately.
+    """
+
+    def wrap(view: Changing[P]) -> View[P]:
+        told = says_wrong(to, *names)(view)
+        page(address, action, "POST")(stepped_up(told) if confirmed else told)
         return told
 
     return wrap

@@ -75,9 +75,11 @@ def unseen(view: Seen) -> Seen:
     return never_cache(sensitive_post_parameters()(sensitive_variables()(view)))
 
 
-def secret_page(action: Action | None, *methods: str) -> Callable[[Shown[P]], Callable[..., Any]]:
+def secret_page(
+    address: str, action: Action | None, *methods: str
+) -> Callable[[Shown[P]], Callable[..., Any]]:
     """`page` for a session confirmed lately, which shows a secret in its one answer."""
-    return lambda view: unseen(page(action, *methods)(stepped_up(view)))
+    return lambda view: page(address, action, *methods)(unseen(stepped_up(view)))
 
 
 def confirm_note(request: HttpRequest, at_s: float | None = None) -> None:

@@ -113,15 +113,11 @@ def _before(tile: Tile, earlier: Tile) -> Cell:
     key = f"{tile.cells[0].key}.before"
     if earlier.value is None:
         return Cell(key, "before: nothing recorded")
-    texts = " · ".join(filter(None, (_labelled(cell) for cell in earlier.cells)))
+    texts = " · ".join(filter(None, (f"{one.label} {one.text}".strip() for one in earlier.cells)))
     if not earlier.value or tile.value is None:
         return Cell(key, f"before: {texts}")
     change = HUNDRED * (tile.value - earlier.value) / earlier.value
     return Cell(key, f"before: {texts} ({change:+.0f} %)", f"{tile.label}, as a rate or share")
-
-
-def _labelled(cell: Cell) -> str:
-    return f"{cell.label} {cell.text}".strip()
 
 
 def sum_tiles(sums: Sums) -> list[Tile]:

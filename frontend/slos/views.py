@@ -17,9 +17,8 @@ from controlplane.slos.openslo.documents import openslo_export, openslo_import
 from controlplane.slos.runbooks import runbook_path
 from controlplane.slos.standings import SHOWN_MIN
 from frontend.shared.access import Viewer, page, show
-from frontend.shared.forms import says_wrong
+from frontend.shared.forms import changes, says_wrong
 from frontend.shared.panels import TablePanel, panel_csv
-from frontend.shared.stepup import stepped_up
 from frontend.slos import objectives
 from frontend.slos.plots import burn_down_figure
 
@@ -32,7 +31,7 @@ HEAD = [
 ]
 
 
-@page(Action.SLO_VIEW, "GET")
+@page("slos", Action.SLO_VIEW, "GET", name="slos")
 def slo_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Objectives of the organization and, for staff, of the installation."""
     groups = [
@@ -64,7 +63,7 @@ def slo_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return show(request, viewer, "slos", "slos/list.html", context)
 
 
-@page(Action.SLO_VIEW, "GET")
+@page("slos.csv", Action.SLO_VIEW, "GET")
 def slo_csv(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     body = []
     for organization in _seen(viewer):
@@ -93,8 +92,8 @@ def slo_csv(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return panel_csv([TablePanel("slos", "Objectives", HEAD, body)], "slos")
 
 
-@page(Action.SLO_VIEW, "GET")
-def slo_detail(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) -> HttpResponse:
+@page("slos/<objective:objective_id>", Action.SLO_VIEW, "GET")
+def slo(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) -> HttpResponse:
     """One objective: its promise, where its budget went, its alerts."""
     organization, found = _find(viewer, objective_id)
     objective, now = found.standing.objective, timezone.now()
@@ -129,15 +128,14 @@ def slo_detail(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) ->
     return show(request, viewer, "slos", "slos/detail.html", context)
 
 
-@page(Action.SLO_VIEW, "GET")
+@page("slos/<objective:objective_id>.csv", Action.SLO_VIEW, "GET")
 def slo_burn_csv(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) -> HttpResponse:
     _, found = _find(viewer, objective_id)
     figure = burn_down_figure(found, timezone.now())
     return panel_csv([figure], figure.name)
 
 
-@page(Action.SLO_VIEW, "POST")
-@says_wrong("slos")
+@changes("slos/new", Action.SLO_VIEW, "slos")
 def slo_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     organization = _asked(request, viewer)
     _may_change(viewer, organization)
@@ -150,9 +148,8 @@ def slo_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return redirect("slo", made.id)
 
 
-@page(Action.SLO_VIEW, "POST")
-@says_wrong("slo", "objective_id")
-def slo_change(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) -> HttpResponse:
+@changes("slos/<objective:objective_id>/change", Action.SLO_VIEW, "slo", "objective_id")
+def slo_change(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) -> HttpResponse | str:
     organization, found = _find(viewer, objective_id)
     objective = found.standing.objective
     _may_change(viewer, organization)
@@ -167,14 +164,11 @@ def slo_change(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) ->
     now = services.objective_update(actor=viewer.user, objective=objective, draft=draft)
     fresh = now.version != objective.version
     told = f"Version {now.version} starts with new counts." if fresh else "Changes saved."
-    messages.success(request, told)
-    return redirect("slo", objective_id)
+    return told
 
 
-@page(Action.SLO_VIEW, "POST")
-@stepped_up
-@says_wrong("slos")
-def slo_channel_add(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+@changes("slos/channels", Action.SLO_VIEW, "slos", confirmed=True)
+def slo_channel_add(request: HttpRequest, viewer: Viewer) -> HttpResponse | str:
     """Tell one more address; a webhook's secret is shown on the next page, and only there."""
     organization = _asked(request, viewer)
     _may_change(viewer, organization)
@@ -186,15 +180,14 @@ def slo_channel_add(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         address=request.POST.get("address", "").strip(),
     )
     if kind != "webhook":
-        messages.success(request, "The channel receives every alert from now on.")
-        return redirect("slos")
+        return "The channel receives every alert from now on."
     context = {"viewer": viewer, "here": "slos", "secret": signing_secret(made.id)}
     answer = render(request, "slos/secret.html", {**context, "channel": made})
     answer["Cache-Control"] = "no-store"
     return answer
 
 
-@page(Action.SLO_VIEW, "POST")
+@page("slos/channels/<channel:channel_id>", Action.SLO_VIEW, "POST")
 def slo_channel_remove(request: HttpRequest, viewer: Viewer, channel_id: uuid.UUID) -> HttpResponse:
     organization = _asked(request, viewer)
     services.channel_remove(actor=viewer.user, organization=organization, channel_id=channel_id)
@@ -202,9 +195,9 @@ def slo_channel_remove(request: HttpRequest, viewer: Viewer, channel_id: uuid.UU
     return redirect("slos")
 
 
-@page(Action.SLO_VIEW, "GET", "POST")
+@page("slos/openslo", Action.SLO_VIEW, "GET", "POST")
 @says_wrong("slos")
-def slo_openslo(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+def slo_openslo(request: HttpRequest, viewer: Viewer) -> HttpResponse | str:
     if request.method == "GET":
         organization = EVERYONE if request.GET.get("of") == INSTALLATION else viewer.organization.id
         text = openslo_export(actor=viewer.user, organization=organization)
@@ -216,8 +209,7 @@ def slo_openslo(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     done = openslo_import(
         actor=viewer.user, organization=organization, text=request.POST.get("yaml", "")
     )
-    messages.success(request, f"{done.made} made, {done.updated} changed.")
-    return redirect("slos")
+    return f"{done.made} made, {done.updated} changed."
 
 
 def _seen(viewer: Viewer) -> list[uuid.UUID]:

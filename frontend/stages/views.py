@@ -4,10 +4,8 @@ import re
 from dataclasses import dataclass
 from datetime import timedelta
 
-from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect
 from django.utils import timezone
 from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
@@ -21,7 +19,7 @@ from controlplane.slos.runbooks import runbook_path, runbook_slugs, runbook_text
 from controlplane.telemetry.selectors import SeriesQuery, series_whole
 from frontend.shared import formats
 from frontend.shared.access import Viewer, page, show
-from frontend.shared.forms import says_wrong
+from frontend.shared.forms import changes
 from frontend.shared.stages import LABELS, STAGE_NAMES
 
 _ITEM = re.compile(r"(?:(-)|\d+\.) +(.*)")
@@ -78,8 +76,8 @@ class OwnedStage:
     alerts: list[Alert]
 
 
-@page(Action.SLO_VIEW, "GET", shared=True)
-def stage_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+@page("stages", Action.SLO_VIEW, "GET", shared=True)
+def stages(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     context = {
         "rows": _rows(viewer),
         "sets": viewer.may(Action.SLO_INSTALLATION),
@@ -89,9 +87,8 @@ def stage_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return show(request, viewer, "stages", "stages/list.html", context)
 
 
-@page(Action.SLO_INSTALLATION, "POST")
-@says_wrong("stages")
-def stage_save(request: HttpRequest, viewer: Viewer, stage: str) -> HttpResponse:
+@changes("stages/<slug:stage>", Action.SLO_INSTALLATION, "stages")
+def stage_save(request: HttpRequest, viewer: Viewer, stage: str) -> str:
     posted = request.POST
     services.stage_owner_set(
         actor=viewer.user,
@@ -101,18 +98,17 @@ def stage_save(request: HttpRequest, viewer: Viewer, stage: str) -> HttpResponse
         budget_us=_microseconds(posted.get("budget_ms", "")),
         runbook=posted.get("runbook", "").strip(),
     )
-    messages.success(request, f"The owner of {LABELS[stage]} is saved.")
-    return redirect("stages")
+    return f"The owner of {LABELS[stage]} is saved."
 
 
-@page(Action.SLO_VIEW, "GET")
+@page("runbooks", Action.SLO_VIEW, "GET", name="runbooks")
 def runbook_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     found = [(slug, title_of(runbook_text(slug))) for slug in runbook_slugs()]
     context = {"found": found}
     return show(request, viewer, "stages", "stages/runbooks.html", context)
 
 
-@page(Action.SLO_VIEW, "GET")
+@page("runbooks/<slug:slug>", Action.SLO_VIEW, "GET")
 def runbook(request: HttpRequest, viewer: Viewer, slug: str) -> HttpResponse:
     text = runbook_text(slug)
     context = {"title": title_of(text), "text": to_html(text)}

@@ -25,10 +25,12 @@ from controlplane.kernel.ids import public_id
 from controlplane.kernel.money import usd_from_micro, usd_short, usd_text
 from frontend.finders import PLOTLY_PATH
 from frontend.shared import formats
+from frontend.shared.navigation import NAVIGATION
 from frontend.shared.panels import TablePanel
 from frontend.shared.plots.tables import panel_table
 
 register = template.Library()
+_LABELS = {entry.name: entry.label for entries in NAVIGATION.values() for entry in entries}
 register.filter("milliseconds", formats.milliseconds)
 register.filter("duration", formats.duration)
 register.filter("count", formats.count)
@@ -47,6 +49,12 @@ def usd(nano: int) -> str:
 def usd_exact(nano: int) -> str:
     """Dollars with all nine decimals, as the ledger has them."""
     return usd_text(nano)
+
+
+@register.filter
+def page_label(name: str) -> str:
+    """What the side bar calls a page."""
+    return _LABELS.get(name, "")
 
 
 @register.filter("id")

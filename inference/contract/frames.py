@@ -125,7 +125,7 @@ class Output(Frame, frozen=True):
 class ModelOffer(Frame, frozen=True):
     """A model that a node serves; `digest` names its tokenizer and chat template (SHA-256, hex).
 
-    An engine that takes only text has neither: its digest is empty and its `vocab_size` 0.
+    Where only a server behind the node has them, its digest is empty and its `vocab_size` 0.
     `dimensions` are the sizes of vectors that a model which embeds can answer with, its own first;
     a model that generates has none. A cross-encoder, whose inputs are pairs of texts, has the one
     dimension of their score.
@@ -322,7 +322,7 @@ class Job(Frame, tag="job", frozen=True):
     `hashes` is the salted chain of the prompt's full blocks (16 bytes each) at the node's block
     size; `salt` separates tenants and seeds the chain for blocks made later. `stop_tokens` end a
     choice besides the model's own end tokens. `deadline_ms` counts from receipt. An engine that
-    takes only text gets no tokens but `request_json`: the prompt and everything else that sampling
+    takes text gets no tokens but `request_json`: the prompt and everything else that sampling
     does not hold, as an OpenAI request body without the identity of its user. An engine that
     embeds gets no tokens but `inputs`, the token ids of each text, and answers with `Vectors`.
     `traceparent` and `tracestate` are headers for a server behind the node; empty without a trace.

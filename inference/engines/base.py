@@ -1,11 +1,10 @@
 """The one Protocol that every engine implements; a step in progress, and whether it computes: a
-thread or process that hangs uses no CPU time. And the clock by which engines report.
+thread that hangs uses no CPU time. And the clock by which engines report.
 """
 
-import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -44,24 +43,7 @@ def clock_us() -> int:
 
 def thread_cpu_s(native_id: int) -> float:
     """What a thread of this process has used so far, in steps of 10 ms; 0 where it is not known."""
-    return _cpu_s(THREADS / str(native_id))
-
-
-def children_cpu_s() -> float:
-    """The same of all processes that this one has started, and of those that they have."""
-    return sum(map(_cpu_s, _below(PROCESSES / "self")))
-
-
-def _below(process: Path) -> Iterator[Path]:
-    for children in process.glob("task/*/children"):
-        with contextlib.suppress(OSError):
-            for child in children.read_text().split():
-                yield PROCESSES / child
-                yield from _below(PROCESSES / child)
-
-
-def _cpu_s(account: Path) -> float:
-    return account_s(account, USER_FIELD, SYSTEM_FIELD) or 0.0
+    return account_s(THREADS / str(native_id), USER_FIELD, SYSTEM_FIELD) or 0.0
 
 
 def account_s(account: Path, *fields: int) -> float | None:

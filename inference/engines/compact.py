@@ -18,7 +18,7 @@ import msgspec
 from inference.compact.config.shape import ModelShape, read_shape
 from inference.compact.config.vocabulary import check_vocabulary
 from inference.compact.grammar.compiler import CompiledGrammar, GrammarCompiler
-from inference.compact.load.placement import Placement, choose_placement
+from inference.compact.load.placement import Placement, choose_placement, layer_token_bytes
 from inference.compact.options import CompactOptions
 from inference.compact.run.ceilings import measure_ceilings
 from inference.compact.run.loop import StepLoop
@@ -170,7 +170,8 @@ class CompactEngine:
         ceilings = self._measure()
         runner = self.load(self._path, self._shape, self._placement)
         path = compute_path(runner.model, self._placement)
-        self.facts = msgspec.structs.replace(self.facts, path=path)
+        blocks = runner.placement.kv_blocks
+        self.facts = msgspec.structs.replace(self.facts, path=path, kv_blocks=blocks)
         # With a pool of its own: the blocks that it fills cause no event and are not shared.
         _warm_up(self._step_loop(runner, None), self.facts)
         roofline = None if ceilings is None else Roofline(self._work(runner.model), ceilings)
@@ -183,7 +184,9 @@ class CompactEngine:
     def _work(self, model: LoadedModel | None = None) -> Work:
         """Before there is a model as if its weights were not quantized."""
         stored = model.packer.weight_bytes if isinstance(model, NativeDecoder) else None
-        return Work(self._shape, self._placement.torch_dtype.itemsize, stored)
+        placement = self._placement
+        cached = layer_token_bytes(self._shape, placement.dtype, placement.kv_dtype)
+        return Work(self._shape, placement.torch_dtype.itemsize, stored, cached)
 
     def _measure(self) -> Ceilings | None:
         """None for what is not counted: which experts a step reads."""

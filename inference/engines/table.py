@@ -4,8 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import msgspec
-
 from inference.compact.options import MEBIBYTE
 
 
@@ -14,14 +12,17 @@ class EngineEntry:
     """Names of an engine and its options for `pkgutil.resolve_name`. `model` says whether it reads
     a model folder.
 
-    `packaged` engines have a model where none is named. `credits_option` bounds the jobs at once.
+    `packaged` engines have a model where none is named; `optional` ones need only its tokenizer,
+    and serve without. `credits_option` bounds the jobs at once.
+    `defaults` names a function of the options that were given: what others should be then.
     """
 
     about: str
     engine: str
     options: str
+    defaults: str = ""
     credits_option: str = "running_max"
-    model: Literal["folder", "packaged", "none"] = "folder"
+    model: Literal["folder", "packaged", "optional"] = "folder"
 
 
 ENGINES = {
@@ -29,18 +30,19 @@ ENGINES = {
         about="our own engine in torch and C, for CPUs and GPUs",
         engine="inference.engines.compact:CompactEngine",
         options="inference.compact.options:CompactOptions",
+        defaults="inference.compact.load.placement:defaults_for",
     ),
     "vllm": EngineEntry(
-        about="vLLM in this process; it needs its own environment",
-        engine="inference.engines.vllm.engine:VllmEngine",
-        options="inference.engines.vllm.options:VllmOptions",
+        about="vLLM's server, started by the node",
+        engine="inference.engines.vllm:VllmEngine",
+        options="inference.engines.vllm:VllmOptions",
     ),
     "remote": EngineEntry(
         about="any OpenAI-compatible server, by its URL",
         engine="inference.engines.remote.engine:RemoteEngine",
         options="inference.engines.remote.server:RemoteOptions",
         credits_option="credits",
-        model="none",
+        model="optional",
     ),
     "embed": EngineEntry(
         about="a BERT encoder, for /v1/embeddings, /v1/rerank and /v1/score",
@@ -62,17 +64,9 @@ def mebibytes(text: str) -> int:
     return int(text) * MEBIBYTE
 
 
-def json_object(text: str) -> dict[str, Any]:
-    """Parse a JSON object; the name is what argparse shows for a wrong one."""
-    try:
-        return msgspec.json.decode(text, type=dict[str, Any])
-    except msgspec.DecodeError as error:
-        raise ValueError(str(error)) from error
-
-
 @dataclass(frozen=True)
 class EngineOption:
-    """A flag that sets one field of the options of these engines."""
+    """A flag that sets one field of the options of these engines; `rest`: to all that follows."""
 
     flag: str
     field: str
@@ -80,18 +74,21 @@ class EngineOption:
     metavar: str
     engines: tuple[str, ...]
     help: str
+    rest: bool = False
 
 
-LOCAL = ("compact", "vllm", "embed")
+LOCAL = ("compact", "embed")
 ENGINE_OPTIONS = (
     EngineOption("--model-name", "name", str, "NAME", tuple(ENGINES),
         "what the model is offered as (default: its folder's name, or --upstream-model)"),
     EngineOption("--device", "device", str, "NAME", ("compact", "embed"), "auto, cpu or cuda"),
     EngineOption("--dtype", "dtype", str, "NAME", LOCAL, "auto, bfloat16 or float32"),
     EngineOption("--threads", "threads", int, "N", LOCAL, "CPU threads"),
-    EngineOption("--kv-mib", "kv_bytes", mebibytes, "N", ("compact", "vllm"),
-        "size of the KV cache in MiB, which is taken at the start"),
-    EngineOption("--block-size", "block_size", int, "N", ("compact", "vllm", "echo"),
+    EngineOption("--kv-mib", "kv_bytes", mebibytes, "N", ("compact",),
+        "size of the KV cache in MiB, taken at the start (default on a GPU: what is left)"),
+    EngineOption("--gpu-memory", "gpu_memory", float, "SHARE", ("compact",),
+        "share of a GPU's memory that may be in use, its KV cache included (default: 0.9)"),
+    EngineOption("--block-size", "block_size", int, "N", ("compact", "echo"),
         "tokens per KV block"),
     EngineOption("--step-tokens", "step_tokens", int, "N", ("compact", "embed"),
         "tokens of one step at most"),
@@ -103,12 +100,15 @@ ENGINE_OPTIONS = (
         "auto, native (our C code) or torch"),
     EngineOption("--quantize", "quantize", str, "NAME", ("compact",),
         "round weights as they are read: int8, int4 or off; by native code only"),
+    EngineOption("--kv-dtype", "kv_dtype", str, "NAME", ("compact",),
+        "keys and values in the cache: auto (as --dtype) or int8; by native code only"),
     EngineOption("--speculate", "speculate", str, "WHEN", ("compact",),
         "draft tokens by prompt lookup: auto (while it pays), on or off"),
     EngineOption("--drafts", "drafts_max", int, "N", ("compact",),
         "tokens drafted per stream and step when speculating"),
-    EngineOption("--vllm-args", "args", json_object, "JSON", ("vllm",),
-        'vLLM\'s own engine arguments, such as {"tensor_parallel_size": 2}'),
+    EngineOption("--vllm-args", "args", str, "...", ("vllm",),
+        "the rest of the line: arguments of `vllm serve`, such as --tensor-parallel-size 2",
+        rest=True),
     EngineOption("--url", "url", str, "URL", ("remote",),
         "the server, such as http://127.0.0.1:8001/v1; its key is read from SLUICE_UPSTREAM_KEY"),
     EngineOption("--upstream-model", "upstream_model", str, "NAME", ("remote",),
@@ -119,6 +119,12 @@ ENGINE_OPTIONS = (
         "max_tokens, or max_completion_tokens for servers that take only that"),
     EngineOption("--vision", "vision", str, "WHEN", ("remote",),
         "whether it takes images: on, off, or auto (where its list of models says so)"),
+    EngineOption("--server", "server", str, "KIND", ("remote",),
+        "vllm, sglang, llama.cpp, ollama, tgi, anthropic, azure, openai or other (default: by what"
+        " it answers)"),
+    EngineOption("--kv-events", "kv_events", str, "ADDRESS[,ADDRESS]", ("remote",),
+        "where vLLM or SGLang publishes cache events, such as tcp://127.0.0.1:5557, and replays"
+        " them"),
     EngineOption("--connect-timeout", "connect_timeout_s", float, "SECONDS", ("remote",),
         "until the server takes the connection (default: 5)"),
     EngineOption("--first-byte-timeout", "first_byte_timeout_s", float, "SECONDS", ("remote",),

@@ -64,7 +64,9 @@ def _state_of_template(model_path: Path, files: Mapping[str, bytes]) -> str:
     if fault := templates.fault():
         log.warning("%s: a greeting cannot be rendered: %s", model_path, fault[:FAULT_CHARS_MAX])
         return f"does not render a greeting: {fault[:FAULT_CHARS_MAX]}"
-    return "renders, with tools" if templates.shows_tools else "renders, without tools"
+    if not templates.shows_tools or templates.form is None:
+        return "renders, without tools"
+    return f"renders, with tools in the form of {templates.form.name}"
 
 
 def _read(path: Path) -> bytes:

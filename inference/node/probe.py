@@ -30,6 +30,7 @@ SHOWN = ("model", "engine", "device", "dtype", "context_window", "vocab_size")
 # For engines that take text; the shortest prompt that every chat model takes.
 TEXT_PROMPT = b'{"messages":[{"role":"user","content":"1"}]}'
 ENDS = frozenset({"stop", "length"})
+BARE_PROMPT = b'{"prompt":"1"}'
 # The request by which the rates are measured: of a prompt of so many tokens, so many more. It ends
 # with the step in which this time has passed; a slow engine gets a prompt that leaves half of it.
 MEASURE_S_MAX = 0.8
@@ -96,7 +97,9 @@ class Probe:
     def on_death(self, error: BaseException) -> None:
         """The engine is dead, or does not take the job: no token will come."""
         if not self._finish.done():
-            self._finish.set_exception(ModelError(f"probe: {error}"))
+            failed = ModelError(f"probe: {error}")
+            failed.__cause__ = error
+            self._finish.set_exception(failed)
 
     async def run(self, engine: Engine) -> float:
         """Seconds until one token came; raises `ModelError` when none did."""
@@ -110,7 +113,15 @@ class Probe:
         elif embeds:
             job = msgspec.structs.replace(job, inputs=[[0]])
         began_s = time.monotonic()
-        last = await self._end_of(job, engine)
+        try:
+            last = await self._end_of(job, engine)
+        except ModelError as error:
+            # Its model may not chat.
+            if not takes_text or getattr(error.__cause__, "code", "") != "bad_request":
+                raise
+            request = secrets.token_bytes(REQUEST_ID_BYTES)
+            job = msgspec.structs.replace(job, request=request, request_json=BARE_PROMPT)
+            last = await self._end_of(job, engine)
         if not self._tokens or last.finish not in ENDS:
             raise ModelError(
                 f"probe: the engine ended with {last.finish!r} and {self._tokens} tokens"

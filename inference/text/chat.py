@@ -13,16 +13,22 @@ from typing import Any, NotRequired, TypedDict
 from jinja2 import TemplateError, meta, nodes
 
 from inference.text.allowance import Rendering
+from inference.text.families import form_of
 from inference.text.flow import only_prints
 from inference.text.frames import NO_VARIABLES, Frames
 from inference.text.sandbox import BoundedEnvironment
+from inference.text.turns import TurnShape, find_shape, told
 
 PROMPT_CHARS_MAX = 16 * 1024 * 1024
 TOO_LONG = f"over {PROMPT_CHARS_MAX} characters of prompt"
 TEMPLATE_CHARS_MAX = 128 * 1024
-TOOL_CALL_TAG = "<tool_call>"
 # What every rendering is given; all other names that a template reads, a request may give.
-GIVEN = frozenset({"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"})
+GIVEN = frozenset({
+    "messages", "tools", "xml_tools", "add_generation_prompt", "bos_token", "eos_token",
+})  # fmt: skip
+# SmolLM3's templates know the tools by the second name.
+TOOLS = frozenset({"tools", "xml_tools"})
+PLAIN_FIELDS = frozenset({"role", "content", "reasoning_content"})
 # What the expressions of a template can raise besides Jinja's own errors.
 TEMPLATE_FAULTS = (
     TemplateError, ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError,
@@ -45,7 +51,7 @@ class ChatMessage(TypedDict):
 
 
 class ChatTemplate:
-    """`variables` are the names that a request may give values."""
+    """`variables` are the names that a request may give values; `form` is that of its calls."""
 
     def __init__(self, source: str, *, bos_token: str, eos_token: str) -> None:
         if len(source) > TEMPLATE_CHARS_MAX:
@@ -58,10 +64,11 @@ class ChatTemplate:
         self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
         # Looking for names changes the tree, so each search gets one of its own.
         parse = BoundedEnvironment().parse
-        # Of the forms in which models write calls only this one is read back.
         tree = parse(source)
         names = meta.find_undeclared_variables(tree)
-        self.shows_tools = "tools" in names and TOOL_CALL_TAG in source
+        self.form = form_of(source)
+        self._untold = TOOLS.isdisjoint(names)
+        self.shows_tools = self.form is not None and (self.form.untold or not self._untold)
         self.shows_reasoning = "reasoning_content" in source
         self.variables = frozenset(names.difference(GIVEN, environment.globals))
         # One that the template sets itself could be more than `flow.py` sees.
@@ -69,6 +76,9 @@ class ChatTemplate:
             each.name for each in tree.find_all(nodes.Name) if each.ctx != "load"
         }
         self.frames = Frames(self._rendered) if only_prints(parse(source)) else None
+        shape = find_shape(self._tried) if "tool_calls" in source else None
+        self._plain = shape is None
+        self._shape = shape or TurnShape()
 
     def render(
         self,
@@ -89,7 +99,22 @@ class ChatTemplate:
                 if len(prompt) > PROMPT_CHARS_MAX:
                     raise TemplateFailed(f"messages: {TOO_LONG}")
                 return prompt
-        return self._rendered(messages, variables, tools)
+        return self._rendered(self._shaped(messages, tools), variables, tools)
+
+    def _shaped(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]
+    ) -> Sequence[Mapping[str, Any]]:
+        if not tools and all(message.keys() <= PLAIN_FIELDS for message in messages):
+            return messages
+        if self.form is not None and self.form.untold and self._untold and messages:
+            messages = told(messages, tools, self.form, plain=self._plain)
+        return [self._shape.applied(message) for message in messages]
+
+    def _tried(self, messages: Sequence[Mapping[str, Any]]) -> str | None:
+        try:
+            return self._rendered(messages)
+        except TemplateFailed:
+            return None
 
     def _rendered(
         self,
@@ -97,7 +122,7 @@ class ChatTemplate:
         variables: Mapping[str, Any] = NO_VARIABLES,
         tools: Sequence[Mapping[str, Any]] = (),
     ) -> str:
-        given = {**variables, "messages": messages, "tools": list(tools) or None}
+        given = {**variables, "messages": messages, **dict.fromkeys(TOOLS, list(tools) or None)}
         given |= {"add_generation_prompt": True, **self._tokens}
         parts, room = [], PROMPT_CHARS_MAX
         try:

@@ -20,7 +20,15 @@ from tokenizers import Tokenizer
 
 from inference.contract.assets import TOKENIZER_FILE
 from inference.text.chat import ChatMessage
-from inference.text.decode import TokenDecoder, think_marks
+from inference.text.decode import (
+    NOTHING,
+    ChannelMarks,
+    ThinkMarks,
+    TokenDecoder,
+    channel_marks,
+    think_marks,
+)
+from inference.text.families import HARMONY
 from inference.text.frames import NO_VARIABLES
 from inference.text.pieces import TEXT_CHARS_MAX, Cutter, Draft, PieceCache, cut_names
 from inference.text.templates import ChatTemplates, TextFilesBroken, chat_templates
@@ -54,7 +62,10 @@ class SpecialNames:
 
 
 class ModelText:
-    """`pieces` may be shared with other models; `marks` is None where thoughts have none."""
+    """`pieces` may be shared with other models; `marks` is None where thoughts have none.
+
+    `form` is how calls of tools are written, and `names` are ids of tokens that stand in them.
+    """
 
     def __init__(
         self, tokenizer: Tokenizer, templates: ChatTemplates, pieces: PieceCache | None = None
@@ -64,10 +75,17 @@ class ModelText:
         self._pieces = PieceCache() if pieces is None else pieces
         names = cut_names(tokenizer)
         self._cutter = Cutter(names, partial(self._ids, add_special=False)) if names else None
-        added = tokenizer.get_added_tokens_decoder().values()
-        self._special = SpecialNames(token.content for token in added if token.special)
+        added = tokenizer.get_added_tokens_decoder()
+        special = {id: token.content for id, token in added.items() if token.special}
+        self._special = SpecialNames(special.values())
+        self.form = templates.form if templates.shows_tools else None
+        around = self.form.text if self.form is not None else ""
+        self.names = {each.content: id for id, each in added.items() if each.content in around}
+        self._kept = {id: name for id, name in special.items() if name in around}
         self._bytes = {char: byte for byte, char in enumerate(_byte_alphabet())}
-        self.marks = think_marks(tokenizer)
+        self.marks: ThinkMarks | ChannelMarks | None = think_marks(tokenizer)
+        if templates.form is HARMONY:
+            self.marks = channel_marks(tokenizer)
         self.vocab_size = tokenizer.get_vocab_size()
         # No token stands for more text than this, so a text's length bounds its tokens from below.
         self.piece_chars_max = max(map(len, tokenizer.get_vocab()), default=1)
@@ -132,8 +150,9 @@ class ModelText:
         """Token ids of each text, with its special tokens."""
         return [each.ids for each in self._tokenizer.encode_batch_fast(texts)]
 
-    def decoder(self) -> TokenDecoder:
-        return TokenDecoder(self._tokenizer)
+    def decoder(self, *, calls: bool = False) -> TokenDecoder:
+        """With `calls` the special tokens in them are text."""
+        return TokenDecoder(self._tokenizer, self._kept if calls else NOTHING)
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of token ids, as those of a prompt, with the names of special ones."""

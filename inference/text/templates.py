@@ -12,6 +12,7 @@ import msgspec
 
 from inference.contract.assets import CONFIG_FILE, TEMPLATE_FILE, TOOL_TEMPLATE_FILE
 from inference.text.chat import ChatMessage, ChatTemplate, TemplateFailed
+from inference.text.families import CallForm
 from inference.text.frames import NO_VARIABLES
 
 DEFAULT, TOOL_USE = "default", "tool_use"
@@ -41,6 +42,11 @@ class ChatTemplates:
     def shows_tools(self) -> bool:
         """Whether the template shows tools to the model, and how to call them."""
         return self._tool_use is not None and self._tool_use.shows_tools
+
+    @property
+    def form(self) -> CallForm | None:
+        """How the model calls tools, where its template shows it."""
+        return self._tool_use.form if self._tool_use is not None else None
 
     @property
     def shows_reasoning(self) -> bool:

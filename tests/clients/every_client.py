@@ -20,9 +20,9 @@ from tests.support.client_world import (
     client_world,
     driver,
     lent_torch,
-    vllm_name,
 )
 from tests.support.servers import Servers
+from tests.support.vllm_server import vllm_name
 
 NEWEST = ".venv-clients"
 OLDER = ".venv-clients-older"

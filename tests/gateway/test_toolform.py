@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
 from tokenizers import Tokenizer
 
-from controlplane.gateway.toolform import calls_grammar, json_rule
+from controlplane.gateway.toolform import WantedCalls, calls_grammar, json_rule
 from inference.compact.grammar.compiler import GrammarCompiler
 from inference.contract.grammar import JSON_WHITESPACE, Grammar
 from tests.support.shipped import SHIPPED
@@ -29,10 +29,7 @@ WAIT: dict[str, Any] = {
     "required": ["s"],
     "additionalProperties": False,
 }
-FUNCTIONS = {
-    "find": json_rule(FIND, JSON_WHITESPACE),
-    "find_all": json_rule(WAIT, JSON_WHITESPACE),
-}
+FUNCTIONS: dict[str, Mapping[str, Any]] = {"find": FIND, "find_all": WAIT}
 
 
 def call(name: str, **arguments: Any) -> str:
@@ -49,7 +46,7 @@ async def compiler() -> AsyncIterator[GrammarCompiler]:
 async def whole(compiler: GrammarCompiler, text: str, **changes: Any) -> bool:
     """Whether an answer may be this text and nothing more."""
     wanted: dict[str, Any] = {"must_call": False, "many": True, **changes}
-    source = calls_grammar(FUNCTIONS, **wanted)
+    source = calls_grammar(WantedCalls(FUNCTIONS, **wanted))
     mask = (await compiler.compile(Grammar(kind="lark", source=source), tenant=b""))()
     return all(mask.accept(token) for token in [*TOKENIZER.encode(text).ids, EOS])
 

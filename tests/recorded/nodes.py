@@ -54,7 +54,10 @@ class Journal:
             "model": job.model,
             "tokens": _shown(job.tokens),
             "salt": self._salts.setdefault(job.salt, f"salt {len(self._salts) + 1}"),
-            "hashes": len(job.hashes) if job.hashes == hashes else f"wrong: {job.hashes.hex()}",
+            # Without tokens they are of the request's bytes.
+            "hashes": len(job.hashes)
+            if job.hashes == hashes or not job.tokens
+            else f"wrong: {job.hashes.hex()}",
             "sampling": {
                 name: msgspec.to_builtins(value)
                 for name, value in sampling.items()

@@ -19,6 +19,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from inference.contract.grammar import GRAMMAR_BYTES_MAX
+from inference.text.decode import ThinkMarks
 from tests.support.fleet import MODEL
 from tests.support.ports import KEY
 from tests.support.relay import relaying
@@ -60,7 +61,7 @@ async def client(
         AsyncOpenAI(base_url=f"{bare.under_test.url}/v1", api_key=KEY, max_retries=0) as client,
     ):
         marks = text_of(folder).marks
-        assert marks is not None
+        assert isinstance(marks, ThinkMarks)
         client.ends = {str(marks.closing): 10}  # type: ignore[attr-defined]
         client.begins = {str(marks.opening): 100}  # type: ignore[attr-defined]
         yield client

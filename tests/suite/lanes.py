@@ -19,7 +19,7 @@ from tests.suite.durations import Durations, read
 LANE = "fast"
 SECONDS_MAX = 2.0
 # What starts processes, or needs those that another fixture has started.
-FIXTURES = frozenset({"servers", "profiles", "vllm_process", "vllm_http"})
+FIXTURES = frozenset({"servers", "profiles", "vllm_http"})
 MODULES = (
     "asyncio.subprocess",
     "controlplane.embedded",

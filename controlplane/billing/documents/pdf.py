@@ -12,18 +12,9 @@ from fpdf import FPDF
 from fpdf.enums import Align, XPos, YPos
 from fpdf.fonts import TTFFont
 
+from controlplane.billing.documents import text as texts
 from controlplane.billing.documents.lines import Line, LineKind, lines_read, sum_pico
 from controlplane.billing.documents.models import DocumentKind, Invoice
-from controlplane.billing.documents.text import (
-    CARRIED,
-    TITLES,
-    cents_text,
-    due_words,
-    line_words,
-    pico_text,
-    tax_words,
-    unit_text,
-)
 from controlplane.kernel.money import usd_text
 
 FONT = "DejaVu"
@@ -77,7 +68,7 @@ class _Sheet(FPDF):
         super().__init__()
         self._document = document
         self.set_creation_date(datetime.combine(document.issued_on, time(), UTC))
-        self.set_title(f"{TITLES[DocumentKind(document.kind)]} {document.title}")
+        self.set_title(f"{texts.TITLES[DocumentKind(document.kind)]} {document.title}")
         self.set_author(document.issuer["name"])
         self.set_auto_page_break(False)
         self.set_margins(LEFT, TOP, 210 - RIGHT)
@@ -88,7 +79,7 @@ class _Sheet(FPDF):
 
     def header(self) -> None:
         if self.page_no() == 1:
-            self._say(LEFT, TOP, TITLES[DocumentKind(self._document.kind)], HEAD)
+            self._say(LEFT, TOP, texts.TITLES[DocumentKind(self._document.kind)], HEAD)
             self._say(LEFT, TOP + 9, self._document.title, NUMBER)
             self.set_y(TOP + 20)
         else:
@@ -158,11 +149,11 @@ class _Sheet(FPDF):
             rows.append(("Paid from the prepaid balance", usd_text(-document.prepaid_nano)))
         if document.kind != DocumentKind.STATEMENT:
             rows.append(("Rounding to whole cents", usd_text(document.rounding_nano)))
-            rows.append(("Net", cents_text(document.net_cents)))
+            rows.append(("Net", texts.cents_text(document.net_cents)))
             if document.tax_basis_points:
-                rows.append((tax_words(document), cents_text(document.tax_cents)))
+                rows.append((texts.tax_words(document), texts.cents_text(document.tax_cents)))
             if document.carried_cents:
-                rows.append((CARRIED, cents_text(-document.carried_cents)))
+                rows.append((texts.CARRIED, texts.cents_text(-document.carried_cents)))
         if self.get_y() + len(rows) * ROW + TOTALS_HEIGHT > BOTTOM:
             self.add_page()
         y = self.get_y()
@@ -171,12 +162,14 @@ class _Sheet(FPDF):
             self._say_right(RIGHT, y, value)
             y += ROW
         self._rule(y + 0.8, left=112)
-        self._say(112, y + 3, due_words(document)[0], BOLD)
+        self._say(112, y + 3, texts.due_words(document)[0], BOLD)
         due = 0 if document.kind == DocumentKind.STATEMENT else document.asked_cents
-        self._say_right(RIGHT, y + 3, f"USD {cents_text(due)}", DUE)
+        self._say_right(RIGHT, y + 3, f"USD {texts.cents_text(due)}", DUE)
         self.set_xy(LEFT, y + 14)
         self._take(FAINT)
-        told = "\n".join(filter(None, (due_words(document)[1], document.issuer.get("pay_to", ""))))
+        told = "\n".join(
+            filter(None, (texts.due_words(document)[1], document.issuer.get("pay_to", "")))
+        )
         self.multi_cell(RIGHT - LEFT, ROW, self._shown(told), align="L")
 
     def _party(self, x: float, y: float, head: str, party: dict[str, str]) -> float:
@@ -203,16 +196,16 @@ class _Sheet(FPDF):
         self._room(ROW)
         y = self.get_y()
         usage = line.kind == LineKind.USAGE
-        self._say(LEFT + 3 * usage, y, line_words(line), width=WORDS_WIDTH if usage else 122)
+        self._say(LEFT + 3 * usage, y, texts.line_words(line), width=WORDS_WIDTH if usage else 122)
         if usage:
             self._say_right(QUANTITY_X, y, f"{line.quantity:,}")
-            self._say_right(UNIT_X, y, unit_text(line.unit_pico))
+            self._say_right(UNIT_X, y, texts.unit_text(line.unit_pico))
         self._amount(y, line.amount_pico)
         self.set_y(y + ROW)
 
     def _amount(self, y: float, pico: int, pen: Pen = PLAIN) -> None:
         """Whole cents in ink, what is finer beside them in grey; digits stand below each other."""
-        text = pico_text(pico)
+        text = texts.pico_text(pico)
         cut = text.index(".") + CENT_PLACES
         self._say_right(RIGHT, y, text[cut:], FAINT)
         self.set_font(FONT, "", BODY)

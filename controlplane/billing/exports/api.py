@@ -26,6 +26,8 @@ from controlplane.core.streaming import csv_answer
 from controlplane.kernel.ids import ExportId
 from controlplane.kernel.money import usd_text
 
+OF_ORGANIZATION = "api/billing/organizations/<org:organization_id>"
+
 
 class ExportBody(msgspec.Struct, forbid_unknown_fields=True):
     """Either a month as `period`, or `start` and `end`; `end` is the day after the last."""
@@ -72,37 +74,37 @@ class OneExportJson(ExportJson):
     manifest: Any
 
 
-class Exports(ApiView):
+class Exports(ApiView, at=f"{OF_ORGANIZATION}/exports"):
     """The exports of an organization."""
 
     @operation(list_of=ExportJson)
-    def get(self, request: Request, organization_id: UUID) -> Response:
+    def get(self) -> Response:
         """List exports, newest first."""
         return self.page(
             selectors.export_page(**self.whose(), ask=self.page_ask("export")), export_json
         )
 
     @operation(body=ExportBody, answer={CREATED: ExportJson})
-    def post(self, request: Request, organization_id: UUID) -> Response:
+    def post(self, organization_id: UUID) -> ExportJson:
         """Create an export; a worker writes the file."""
         actor, body = self.actor(), self.body(ExportBody)
         made = services.export_create(
             actor=actor, spec=_spec(organization_id, body), enqueue=export_enqueue
         )
-        return Response(export_json(made), status=CREATED)
+        return export_json(made)
 
 
-class OneExport(ApiView):
+class OneExport(ApiView, at=f"{OF_ORGANIZATION}/exports/<export:export_id>"):
     """One export: how far it is, and its manifest once it is done."""
 
     @operation(answer=OneExportJson)
-    def get(self, request: Request, organization_id: UUID, export_id: UUID) -> Response:
+    def get(self, export_id: UUID) -> OneExportJson:
         """Get an export."""
         found = selectors.export_get(**self.whose(), export_id=export_id)
-        return Response({**export_json(found), "manifest": found.manifest})
+        return {**export_json(found), "manifest": found.manifest}
 
 
-class ExportDownload(ApiView):
+class ExportDownload(ApiView, at=f"{OF_ORGANIZATION}/exports/<export:export_id>/file"):
     """The file."""
 
     @extend_schema(responses={(200, "text/csv"): OpenApiTypes.BINARY})
@@ -113,7 +115,7 @@ class ExportDownload(ApiView):
         return file_answer(request._request, found)
 
 
-class ExportStream(ApiView):
+class ExportStream(ApiView, at=f"{OF_ORGANIZATION}/exports/stream"):
     """A file of few lines, streamed as it is read."""
 
     @extend_schema(responses={(200, "text/csv"): OpenApiTypes.BINARY})

@@ -33,9 +33,6 @@ def exports_resume() -> int:
     return len(due)
 
 
-exports_prune = shared_task(name="billing.exports_prune")(services.exports_prune)
-
-
 def export_enqueue(organization: uuid.UUID, export: uuid.UUID) -> None:
     """Hand it to a worker; without a broker it waits for `exports_resume`."""
     try:
@@ -44,4 +41,4 @@ def export_enqueue(organization: uuid.UUID, export: uuid.UUID) -> None:
         log.warning("export_waits_for_broker", export=public_id("export", export))
 
 
-EVERY_S = {"billing.exports_resume": 15.0, "billing.exports_prune": 3_600.0}
+EVERY_S = {"billing.exports_resume": 15.0}

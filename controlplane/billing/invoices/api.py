@@ -167,9 +167,9 @@ class PeriodBody(msgspec.Struct, forbid_unknown_fields=True):
     period: str
 
 
-class Invoices(MoneyView):
+class Invoices(MoneyView, at="invoices"):
     @operation(list_of=InvoiceJson)
-    def get(self, request: Request, organization_id: UUID) -> Response:
+    def get(self) -> Response:
         """List invoices, statements and credit notes."""
         return self.page(invoice_list(**self.whose(), ask=self.page_ask("inv")), invoice_json)
 
@@ -179,28 +179,28 @@ class Invoices(MoneyView):
         example={"period": "2026-10"},
         step_up=True,
     )
-    def post(self, request: Request, organization_id: UUID) -> Response:
+    def post(self, organization_id: UUID) -> WholeInvoiceJson:
         """Issue the invoice of a month; 409 if it was already issued."""
         require(self.actor(), Action.INVOICE_ISSUE, organization_id)
         period = Period(self.body(PeriodBody).period)
         made = invoice_issue(**self.whose(), period=period)
-        return Response(whole_json(**self.whose(), invoice_id=made.id), status=CREATED)
+        return whole_json(**self.whose(), invoice_id=made.id)
 
 
-class Preview(MoneyView):
+class Preview(MoneyView, at="invoices/preview"):
     @operation(answer=WholeInvoiceJson)
-    def get(self, request: Request, organization_id: UUID) -> Response:
+    def get(self) -> WholeInvoiceJson:
         """Preview the invoice of a month; not saved, without a number."""
-        period = Period(request.query_params.get("period", ""))
+        period = Period(self.request.query_params.get("period", ""))
         draft = invoice_draft(**self.whose(), period=period)
-        return Response(draft_json(draft))
+        return draft_json(draft)
 
 
-class OneInvoice(MoneyView):
+class OneInvoice(MoneyView, at="invoices/<inv:invoice_id>"):
     @operation(answer=WholeInvoiceJson)
-    def get(self, request: Request, organization_id: UUID, invoice_id: UUID) -> Response:
+    def get(self, invoice_id: UUID) -> WholeInvoiceJson:
         """Get a document as issued; `paid` and `open` are as of today."""
-        return Response(whole_json(**self.whose(), invoice_id=invoice_id))
+        return whole_json(**self.whose(), invoice_id=invoice_id)
 
 
 class InvoiceFile(MoneyView):
@@ -215,9 +215,9 @@ class InvoiceFile(MoneyView):
         return file_answer(document, form, raw=request.query_params.get("raw") == "1")
 
 
-class OrganizationStanding(MoneyView):
+class OrganizationStanding(MoneyView, at="standing"):
     @operation(answer=StandingJson)
-    def get(self, request: Request, organization_id: UUID) -> Response:
+    def get(self) -> StandingJson:
         """Get what is due and overdue; nothing is suspended automatically."""
         found = open_invoices(**self.whose())
         body: StandingJson = {
@@ -226,22 +226,21 @@ class OrganizationStanding(MoneyView):
             "credit_cents": credit_cents(**self.whose()),
             "invoices": [invoice_json(each) for each in found],
         }
-        return Response(body)
+        return body
 
 
-class Profile(MoneyView):
+class Profile(MoneyView, at="billing-profile"):
     @operation(answer=ProfileJson)
-    def get(self, request: Request, organization_id: UUID) -> Response:
+    def get(self) -> ProfileJson:
         """Get the billing address for future documents."""
         found = profiles.billing_profile(**self.whose())
-        return Response(profile_json(found))
+        return profile_json(found)
 
     @operation(body=profiles.ProfileDraft, answer=ProfileJson, step_up=True)
-    def put(self, request: Request, organization_id: UUID) -> Response:
+    def put(self, wanted: profiles.ProfileDraft) -> ProfileJson:
         """Replace the billing address; only staff can change terms and tax."""
-        wanted = self.body(profiles.ProfileDraft)
         made = profiles.billing_profile_set(**self.whose(), draft=wanted)
-        return Response(profile_json(made))
+        return profile_json(made)
 
 
 def file_answer(document: Invoice, form: str, *, raw: bool = False) -> HttpResponse:

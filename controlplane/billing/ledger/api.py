@@ -4,19 +4,13 @@ import uuid
 from datetime import datetime
 from typing import Any, TypedDict
 
-from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.billing.api import MoneyView
+from controlplane.billing.ledger import selectors
 from controlplane.billing.ledger.accounts import account_text
 from controlplane.billing.ledger.hours import sealed_through
 from controlplane.billing.ledger.models import JournalEntry, Reconciliation
-from controlplane.billing.ledger.selectors import (
-    Account,
-    account_list,
-    entry_list,
-    reconciliation_list,
-)
 from controlplane.core.answers import answer_of
 from controlplane.core.api.schema import Whole, operation
 from controlplane.kernel.ids import JournalEntryId, ReconciliationId, RequestId
@@ -68,7 +62,7 @@ class ReconciliationJson(TypedDict):
     examples: list[dict[str, Any]]
 
 
-def account_json(one: Account) -> AccountJson:
+def account_json(one: selectors.Account) -> AccountJson:
     return answer_of(AccountJson, one, account=account_text(one.name))
 
 
@@ -88,27 +82,27 @@ def reconciliation_json(one: Reconciliation) -> ReconciliationJson:
     return answer_of(ReconciliationJson, one)
 
 
-class Accounts(MoneyView):
+class Accounts(MoneyView, at="accounts"):
     @operation(list_of=Whole(AccountJson, AccountsJson))
-    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def get(self, organization_id: uuid.UUID) -> Response:
         """List accounts, by name."""
-        found = account_list(actor=self.actor(), organization=organization_id)
+        found = selectors.account_list(actor=self.actor(), organization=organization_id)
         return self.listed(found, account_json, sealed_through=sealed_through())
 
 
-class Entries(MoneyView):
+class Entries(MoneyView, at="entries"):
     @operation(list_of=EntryJson)
-    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def get(self, organization_id: uuid.UUID) -> Response:
         """List journal entries, newest first."""
-        found = entry_list(
+        found = selectors.entry_list(
             actor=self.actor(), organization=organization_id, ask=self.page_ask("entry")
         )
         return self.page(found, entry_json)
 
 
-class Reconciliations(MoneyView):
+class Reconciliations(MoneyView, at="reconciliations"):
     @operation(list_of=Whole(ReconciliationJson))
-    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def get(self, organization_id: uuid.UUID) -> Response:
         """List reconciliations, newest first."""
-        found = reconciliation_list(actor=self.actor(), organization=organization_id)
+        found = selectors.reconciliation_list(actor=self.actor(), organization=organization_id)
         return self.listed(found, reconciliation_json)

@@ -1,16 +1,12 @@
-"""Celery's door to the ledger's jobs: each task is named after the service it calls."""
+"""Celery's door to the ledger's jobs: those that log what they find."""
 
 import structlog
 from celery import shared_task
 
-from controlplane.billing.ledger import journal, services
 from controlplane.billing.ledger import reconcile as compare
+from controlplane.billing.ledger import services
 
 log = structlog.get_logger(__name__)
-seal_ledger = shared_task(name="billing.seal_ledger")(services.seal_ledger)
-make_partitions = shared_task(name="billing.make_partitions")(services.make_partitions)
-forget_claims = shared_task(name="billing.forget_claims")(services.claims_forget)
-book_costs = shared_task(name="billing.book_costs")(journal.costs_book)
 
 
 @shared_task(name="billing.sweep_holds")
@@ -48,11 +44,7 @@ def reconcile_lately() -> int:
 
 
 EVERY_S = {
-    "billing.book_costs": 3_600.0,
-    "billing.forget_claims": 600.0,
     "billing.sweep_holds": 10.0,
-    "billing.seal_ledger": 60.0,
-    "billing.make_partitions": 3_600.0,
     "billing.reconcile": 60.0,
     "billing.reconcile_lately": 3_600.0,
 }

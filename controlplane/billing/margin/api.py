@@ -4,8 +4,6 @@ from datetime import UTC, datetime, timedelta
 from typing import TypedDict
 
 from drf_spectacular.utils import OpenApiParameter
-from rest_framework.request import Request
-from rest_framework.response import Response
 
 from controlplane.billing.ledger.hours import sealed_through
 from controlplane.billing.margin.selectors import MarginLine, margin_read
@@ -58,13 +56,13 @@ class MarginJson(TypedDict):
     tenants: list[MarginLineJson]
 
 
-class MarginView(ApiView):
+class MarginView(ApiView, at="api/billing/margin"):
     @operation(answer=MarginJson, params=[MONTH])
-    def get(self, request: Request) -> Response:
+    def get(self) -> MarginJson:
         """Get the margin of a month. Staff only."""
         require(self.actor(), Action.MARGIN_VIEW)
         now = datetime.now(UTC)
-        named = request.query_params.get("month")
+        named = self.request.query_params.get("month")
         start, end = month_bounds(Period(named) if named else period_of(now), now)
         found = margin_read(actor=self.actor(), start=start, end=end)
         lines = {
@@ -72,7 +70,7 @@ class MarginView(ApiView):
             for name in ("pools", "models", "tenants")
         }
         sealed, total = sealed_through(), line_json(found.total)
-        return Response(answer_of(MarginJson, found, sealed_through=sealed, total=total, **lines))
+        return answer_of(MarginJson, found, sealed_through=sealed, total=total, **lines)
 
 
 def month_bounds(period: Period, now: datetime) -> tuple[datetime, datetime]:

@@ -4,7 +4,6 @@ import uuid
 from datetime import datetime
 from typing import TypedDict
 
-from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.billing.api import MoneyView
@@ -44,17 +43,17 @@ class MonthJson(TypedDict):
     job: CloseJobJson | None
 
 
-class Months(MoneyView):
+class Months(MoneyView, at="periods"):
     @operation(list_of=Whole(MonthJson))
-    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def get(self, organization_id: uuid.UUID) -> Response:
         """List the last thirteen months."""
         found = month_list(actor=self.actor(), organization=organization_id)
         return self.listed(found, month_json, "period")
 
 
-class MonthClose(MoneyView):
+class MonthClose(MoneyView, at="periods/<str:period>/close"):
     @operation(answer={DONE: MonthJson, WAITS: MonthJson}, step_up=True)
-    def post(self, request: Request, organization_id: uuid.UUID, period: str) -> Response:
+    def post(self, organization_id: uuid.UUID, period: str) -> Response:
         """Close a month; 202 if a worker closes it, 400 with the reason if it cannot be closed."""
         actor = self.actor()
         require(actor, Action.PERIOD_CLOSE, organization_id)

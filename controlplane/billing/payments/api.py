@@ -15,22 +15,15 @@ from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
-from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.billing.api import MoneyView
 from controlplane.billing.approvals.models import WalletGrant
 from controlplane.billing.approvals.shapes import WAITS, GrantJson, grant_json
 from controlplane.billing.documents.profiles import invoice_get
-from controlplane.billing.payments import stripe
+from controlplane.billing.payments import services, stripe
 from controlplane.billing.payments.models import Payment, PaymentOrder, Provider
 from controlplane.billing.payments.selectors import payment_list
-from controlplane.billing.payments.services import (
-    PaymentRefused,
-    payment_order_create,
-    payment_receive,
-    payment_record,
-)
 from controlplane.core.answers import answer_of
 from controlplane.core.api.schema import CREATED, operation
 from controlplane.core.errors.body import failure
@@ -91,16 +84,16 @@ class OrderJson(TypedDict):
     url: str | None
 
 
-class Payments(MoneyView):
+class Payments(MoneyView, at="payments"):
     @operation(list_of=PaymentJson)
-    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def get(self) -> Response:
         """List payments by providers and by bank transfer."""
         return self.page(payment_list(**self.whose(), ask=self.page_ask("payment")), payment_json)
 
 
-class PaymentOrders(MoneyView):
+class PaymentOrders(MoneyView, at="payment-orders"):
     @operation(body=OrderBody, answer={CREATED: OrderJson}, example={"amount_cents": 5_000})
-    def post(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def post(self, organization_id: uuid.UUID) -> OrderJson:
         """Create a payment order; no money is moved."""
         actor = self.actor()
         require(actor, Action.INVOICE_ISSUE, organization_id)
@@ -112,24 +105,24 @@ class PaymentOrders(MoneyView):
             invoice = invoice_get(
                 actor=actor, organization_id=organization_id, invoice_id=wanted.invoice
             )
-        made = payment_order_create(
+        made = services.payment_order_create(
             actor=actor,
             organization_id=organization_id,
             amount_cents=wanted.amount_cents,
             invoice=invoice,
             becomes_prepaid=wanted.becomes_prepaid,
         )
-        return Response(order_json(made), status=CREATED)
+        return order_json(made)
 
 
-class InvoicePayments(MoneyView):
+class InvoicePayments(MoneyView, at="invoices/<inv:invoice_id>/payments"):
     @operation(body=PaymentBody, answer={CREATED: PaymentJson, WAITS: GrantJson}, step_up=True)
-    def post(self, request: Request, organization_id: uuid.UUID, invoice_id: uuid.UUID) -> Response:
+    def post(self, invoice_id: uuid.UUID) -> Response:
         """Record a bank transfer; 202 with the grant if it needs approval."""
         require(self.actor(), Action.CREDIT_GRANT)
         wanted = self.body(PaymentBody)
         invoice = invoice_get(**self.whose(), invoice_id=invoice_id)
-        made = payment_record(
+        made = services.payment_record(
             actor=self.actor(),
             invoice=invoice,
             amount_cents=wanted.amount_cents,
@@ -156,11 +149,11 @@ def stripe_events(request: HttpRequest) -> HttpResponse:
         header = request.headers.get("Stripe-Signature", "")
         stripe.signature_check(header, body, settings.STRIPE_SECRETS, wall_s())
         paid = stripe.event_read(body)
-        booked = paid is not None and payment_receive(provider=Provider.STRIPE, paid=paid)
+        booked = paid is not None and services.payment_receive(provider=Provider.STRIPE, paid=paid)
     except (stripe.BadSignature, stripe.BadEvent) as error:
         log.warning("payment_event_refused", reason=str(error))
         return _told(400, "unhandled event")
-    except PaymentRefused as error:
+    except services.PaymentRefused as error:
         log.warning("payment_refused", reason=str(error), event_id=paid.event if paid else "")
         return _told(409, "unknown order")
     return JsonResponse({"booked": booked})

@@ -4,7 +4,6 @@ import uuid
 from typing import Annotated
 
 import msgspec
-from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.billing.api import MoneyView
@@ -45,14 +44,14 @@ class ReversalBody(msgspec.Struct, forbid_unknown_fields=True):
     id: Annotated[uuid.UUID, kind("grant")] | None = None
 
 
-class CreditNotes(MoneyView):
+class CreditNotes(MoneyView, at="invoices/<inv:invoice_id>/credit-notes"):
     @operation(
         body=CreditBody,
         answer={CREATED: WholeInvoiceJson, WAITS: GrantJson},
         example={"reason": "wrong model", "lines": [{"position": 1, "amount_nano": 5_000_000}]},
         step_up=True,
     )
-    def post(self, request: Request, organization_id: uuid.UUID, invoice_id: uuid.UUID) -> Response:
+    def post(self, invoice_id: uuid.UUID) -> Response:
         """Issue a credit note; 202 with the grant if it needs approval."""
         require(self.actor(), Action.CREDIT_GRANT)
         wanted = self.body(CreditBody)
@@ -75,14 +74,14 @@ class CreditNotes(MoneyView):
         )
 
 
-class Reversals(MoneyView):
+class Reversals(MoneyView, at="requests/<req:charge_id>/reversals"):
     @operation(
         body=ReversalBody,
         answer={CREATED: EntryJson, WAITS: GrantJson},
         example={"nano": 1_500_000, "reason": "the output was truncated"},
         step_up=True,
     )
-    def post(self, request: Request, organization_id: uuid.UUID, charge_id: uuid.UUID) -> Response:
+    def post(self, organization_id: uuid.UUID, charge_id: uuid.UUID) -> Response:
         """Reverse part of a charge; 202 with the grant if it needs approval."""
         require(self.actor(), Action.CREDIT_GRANT)
         wanted = self.body(ReversalBody)

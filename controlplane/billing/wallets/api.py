@@ -5,7 +5,6 @@ from typing import Annotated, TypedDict
 
 import msgspec
 from django.core.exceptions import ValidationError
-from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.billing.api import MoneyView
@@ -49,20 +48,20 @@ class WalletJson(TypedDict):
     days_left: int | None
 
 
-class OneWallet(MoneyView):
+class OneWallet(MoneyView, at="wallet"):
     @operation(answer=WalletJson)
-    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def get(self) -> WalletJson:
         """Get the wallet; all zero if the organization is not prepaid."""
         found = wallet_get(**self.whose())
         low, shown = found is not None and found.low, found or Wallet(0, 0, 0, 0)
         prepaid = found is not None
         body = answer_of(WalletJson, shown, object="wallet", prepaid=prepaid, low=low)
-        return Response(body)
+        return body
 
 
-class Grants(MoneyView):
+class Grants(MoneyView, at="grants"):
     @operation(list_of=GrantJson)
-    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def get(self) -> Response:
         """List grants in any state, newest first."""
         return self.page(grant_list(**self.whose(), ask=self.page_ask("grant")), grant_json)
 
@@ -72,7 +71,7 @@ class Grants(MoneyView):
         example={"kind": "topup", "amount_nano": 50_000_000_000, "reason": "transfer 17"},
         step_up=True,
     )
-    def post(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def post(self) -> GrantJson:
         """Book a top-up or credit; `pending` if it needs approval."""
         require(self.actor(), Action.CREDIT_GRANT)
         wanted = self.body(GrantBody)
@@ -86,4 +85,4 @@ class Grants(MoneyView):
             form=wanted.id or uuid7(),
             becomes_prepaid=wanted.becomes_prepaid,
         )
-        return Response(grant_json(made), status=CREATED)
+        return grant_json(made)

@@ -7,12 +7,7 @@ from uuid import UUID
 from controlplane.billing.ledger.accounts import wallet_id
 from controlplane.gateway.refusal import Refusal, bad_key, unavailable
 from controlplane.gateway.snapshot import KeyRecord, Limits, Snapshot
-from controlplane.kernel.keys.format import (
-    ADMIN_PREFIX,
-    CredentialDigest,
-    claimed_id,
-    parse_credential,
-)
+from controlplane.kernel.keys import format
 from controlplane.kernel.keys.playtoken import LIFETIME_S, PLAY_PREFIX, BadPlayToken, open_grant
 
 # A snapshot that no one could confirm for this long may hold revoked keys: refuse with 503.
@@ -45,7 +40,7 @@ class SnapshotKeys:
 
     def __init__(self, source: Configuration, *, pepper: bytes, play_secret: bytes) -> None:
         self._source = source
-        self._digest = CredentialDigest(pepper)
+        self._digest = format.CredentialDigest(pepper)
         self._play_secret = play_secret
 
     def snapshot(self) -> Snapshot:
@@ -56,11 +51,11 @@ class SnapshotKeys:
         if presented.startswith(PLAY_PREFIX):
             return self._check_play(presented)
         # The digest covers shape and checksum, so only what does not match is looked at for them.
-        record = self._source.current.keys.get(claimed_id(presented))
+        record = self._source.current.keys.get(format.claimed_id(presented))
         made = self._digest(presented) if presented.isascii() else b""
         known = record is not None and hmac.compare_digest(made, record.digest)
-        if not known and parse_credential(presented) is None:
-            raise bad_key(ADMIN if presented.startswith(ADMIN_PREFIX) else MALFORMED)
+        if not known and format.parse_credential(presented) is None:
+            raise bad_key(ADMIN if presented.startswith(format.ADMIN_PREFIX) else MALFORMED)
         self._require_fresh()
         # What became of a key is told only to who holds its secret.
         if record is None or not known:

@@ -191,11 +191,9 @@ class SnapshotSource(PostgresSession):
         return found
 
     def _salted(self, project: snapshot.ProjectRecord) -> snapshot.ProjectRecord:
-        return msgspec.structs.replace(project, salt=self._salt(project.organization))
-
-    def _salt(self, organization: str) -> bytes:
         # By organization: its projects may share cached prefixes, tenants never do.
-        return hmac.digest(self._salt_secret, organization.encode("ascii"), sha256)
+        salt = hmac.digest(self._salt_secret, project.organization.encode("ascii"), sha256)
+        return msgspec.structs.replace(project, salt=salt)
 
 
 def _paged(kind: bytes) -> bytes:

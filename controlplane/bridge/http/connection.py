@@ -15,28 +15,9 @@ import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from controlplane.bridge.http import head as heads
 from controlplane.bridge.http.doors import REFUSED_MAX, Doors, same_socket
 from controlplane.bridge.http.exchanges import AsgiExchange, DirectExchange, Ending
-from controlplane.bridge.http.head import (
-    HEAD_BYTES_MAX,
-    HEAD_S_MAX,
-    PIPELINED_MAX,
-    URL_BYTES_MAX,
-    answer_bytes,
-    check_head,
-    has_body,
-    head_bytes,
-    head_late,
-    headers_too_large,
-    malformed,
-    opens_websocket,
-    read_url,
-    too_many_connections,
-    too_many_pipelined,
-    upgrade_refused,
-    url_too_long,
-    without_upgrade,
-)
 from controlplane.gateway.http.exchange import Answering
 from controlplane.gateway.refusal import Refusal
 
@@ -133,7 +114,7 @@ class SocketProtocol(HttpToolsProtocol):
         if self._deaf:
             return
         if self._place is None:
-            self._refuse(too_many_connections())
+            self._refuse(heads.too_many_connections())
             return
         self._unread += len(data)
         rest = None
@@ -143,10 +124,10 @@ class SocketProtocol(HttpToolsProtocol):
             rest = data[paused.args[0] :]
         except httptools.HttpParserError as error:
             found = error.__context__
-            self._refuse(found if isinstance(found, Refusal) else malformed(str(error)))
+            self._refuse(found if isinstance(found, Refusal) else heads.malformed(str(error)))
         else:
-            if self._unread > HEAD_BYTES_MAX:
-                self._refuse(headers_too_large())
+            if self._unread > heads.HEAD_BYTES_MAX:
+                self._refuse(heads.headers_too_large())
             elif self._in_head and self._head_timer is None and self._unread:
                 self._time_head()
         if rest is not None:
@@ -160,8 +141,8 @@ class SocketProtocol(HttpToolsProtocol):
 
     def on_url(self, url: bytes) -> None:
         self.url += url
-        if len(self.url) > URL_BYTES_MAX:
-            raise url_too_long()
+        if len(self.url) > heads.URL_BYTES_MAX:
+            raise heads.url_too_long()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header; one that follows the body is left out."""
@@ -171,20 +152,23 @@ class SocketProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """The head is whole: refuse it, or start to answer once the requests before it are."""
         version = self.parser.get_http_version()
-        told = check_head(self.headers, version=version)
+        told = heads.check_head(self.headers, version=version)
         # What was read may have more in it than this head.
-        if self._unread > HEAD_BYTES_MAX and head_bytes(self.headers) > HEAD_BYTES_MAX:
-            raise headers_too_large()
+        if (
+            self._unread > heads.HEAD_BYTES_MAX
+            and heads.head_bytes(self.headers) > heads.HEAD_BYTES_MAX
+        ):
+            raise heads.headers_too_large()
         upgrade = self.parser.should_upgrade()
         self._plain = upgrade and not super()._should_upgrade() and b"upgrade" in told
         if self._plain:
             return
         busy = self._answering() is not None
-        if upgrade and (busy or has_body(self.headers)):
-            raise upgrade_refused()
-        if busy and len(self.pipeline) >= PIPELINED_MAX:
-            raise too_many_pipelined()
-        url = read_url(self.url)
+        if upgrade and (busy or heads.has_body(self.headers)):
+            raise heads.upgrade_refused()
+        if busy and len(self.pipeline) >= heads.PIPELINED_MAX:
+            raise heads.too_many_pipelined()
+        url = heads.read_url(self.url)
         self._in_head = False
         self._unread = 0
         if self._head_timer is not None:
@@ -282,7 +266,7 @@ class SocketProtocol(HttpToolsProtocol):
         kept = 0
         each: Any
         for each, _ in self.pipeline:
-            kept += head_bytes(each.headers) + len(each.body)
+            kept += heads.head_bytes(each.headers) + len(each.body)
         if kept > HIGH_WATER_LIMIT:
             self.flow.pause_reading()
 
@@ -300,13 +284,15 @@ class SocketProtocol(HttpToolsProtocol):
 
     def _should_upgrade(self) -> bool:
         """Only to a WebSocket by a whole handshake; any other request is answered as it is."""
-        return super()._should_upgrade() and opens_websocket(self.parser.get_method(), self.headers)
+        return super()._should_upgrade() and heads.opens_websocket(
+            self.parser.get_method(), self.headers
+        )
 
     def _upgrade(self, rest: bytes) -> None:
         """The head asked for another protocol: a socket is handed over, others are ignored."""
         if self._plain:
             version = self.parser.get_http_version()
-            head = without_upgrade(self.parser.get_method(), self.url, version, self.headers)
+            head = heads.without_upgrade(self.parser.get_method(), self.url, version, self.headers)
             self.data_received(head + rest)
         elif self._should_upgrade():
             self._leave()
@@ -328,7 +314,7 @@ class SocketProtocol(HttpToolsProtocol):
         self._place = ""
 
     def _time_head(self) -> None:
-        self._head_timer = self.loop.call_later(HEAD_S_MAX, self._head_is_late)
+        self._head_timer = self.loop.call_later(heads.HEAD_S_MAX, self._head_is_late)
 
     def _head_is_late(self) -> None:
         self._head_timer = None
@@ -338,7 +324,7 @@ class SocketProtocol(HttpToolsProtocol):
             # The client reads an answer in the meantime, which is not cut for it.
             self._time_head()
         elif self._unread:
-            self._refuse(head_late())
+            self._refuse(heads.head_late())
         else:
             self.end()
 
@@ -373,7 +359,7 @@ class SocketProtocol(HttpToolsProtocol):
     def _refuse(self, refusal: Refusal) -> None:
         """Answer with a refusal when earlier requests are answered, and end the connection."""
         self._deaf = True
-        self._last_words = answer_bytes(refusal)
+        self._last_words = heads.answer_bytes(refusal)
         latest = None if self._in_head else self._answering()
         if latest is not None and latest is self._running:
             # Its body is broken.

@@ -15,14 +15,7 @@ import hiredis
 import msgspec
 import structlog
 
-from controlplane.bridge.limits.buckets import (
-    BUCKET_PREFIX,
-    LimitBucket,
-    LimitPlan,
-    LimitPlans,
-    allowance_of,
-    rooms_of,
-)
+from controlplane.bridge.limits import buckets as rate_buckets
 from controlplane.bridge.limits.flights import Flights
 from controlplane.bridge.limits.rate_share import Adjustment, Division, Gateways, RateShares, Take
 from controlplane.bridge.limits.redis_link import RedisLink, bulk
@@ -39,7 +32,7 @@ RECONNECT_S_MIN = 0.1
 RECONNECT_S_MAX = 1.0
 # Well within the time for which the script takes a gateway for present.
 PRESENCE_S = 1.0
-_PRESENCE = bulk(BUCKET_PREFIX + b"gateways")
+_PRESENCE = bulk(rate_buckets.BUCKET_PREFIX + b"gateways")
 MILLI = 1_000
 SCRIPT = (Path(__file__).parent / "limiter.lua").read_bytes()
 UNLIMITED = Allowance(allowed=True)
@@ -62,7 +55,7 @@ class RedisLimiter:
         self._shares = RateShares()
         self._flights = Flights()
         self._presence_due = True
-        self._plan = LimitPlans(snapshot).of
+        self._plan = rate_buckets.LimitPlans(snapshot).of
         self._task: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._ready = asyncio.Event()
@@ -102,7 +95,7 @@ class RedisLimiter:
         if levels is None:
             return self._take_locally(take)
         in_units = [level / MILLI for level in levels[1:]]
-        return allowance_of(plan, tokens, levels[0], in_units)
+        return rate_buckets.allowance_of(plan, tokens, levels[0], in_units)
 
     async def look(self, key: KeyRecord) -> tuple[Room, ...]:
         """What each of its limits leaves; counts nothing."""
@@ -112,12 +105,12 @@ class RedisLimiter:
         take = Take(plan, 0, self._loop.create_future(), look=True)
         levels = await self._levels(take) if self._link is not None else None
         if levels is not None:
-            return rooms_of(plan, [level / MILLI for level in levels[1:]])
+            return rate_buckets.rooms_of(plan, [level / MILLI for level in levels[1:]])
         now_s, division = monotonic_s(), self._gateways.division()
         if not division.gateways:
-            return rooms_of(plan, [bucket.limit for bucket in plan.buckets])
+            return rate_buckets.rooms_of(plan, [bucket.limit for bucket in plan.buckets])
         local = [self._level(bucket, division, now_s) for bucket in plan.buckets]
-        return rooms_of(plan, local, division.gateways)
+        return rate_buckets.rooms_of(plan, local, division.gateways)
 
     async def _levels(self, take: Take) -> list[int] | None:
         """What Redis answers, None where it does not."""
@@ -154,7 +147,7 @@ class RedisLimiter:
                 return False
         return True
 
-    def _under_way(self, bucket: LimitBucket) -> float:
+    def _under_way(self, bucket: rate_buckets.LimitBucket) -> float:
         """At least how many are, as far as this gateway can know."""
         return self._flights.own(bucket) * max(1, self._gateways.living())
 
@@ -199,7 +192,7 @@ class RedisLimiter:
         wires: list[bytes] = []
         places: dict[bytes, int] = {}
 
-        def place(bucket: LimitBucket) -> int:
+        def place(bucket: rate_buckets.LimitBucket) -> int:
             found = places.get(bucket.name)
             if found is None:
                 wires.append(bucket.wire)
@@ -242,7 +235,9 @@ class RedisLimiter:
         )
 
     def _statement(
-        self, stated: list[LimitBucket], place: Callable[[LimitBucket], int]
+        self,
+        stated: list[rate_buckets.LimitBucket],
+        place: Callable[[rate_buckets.LimitBucket], int],
     ) -> list[object]:
         """What the script hears of this gateway; the place of the presence is not known yet."""
         now_s, division = monotonic_s(), self._gateways.division()
@@ -261,7 +256,7 @@ class RedisLimiter:
         return [changes.pop(name) for name in list(changes)[:BATCH_MAX]]
 
     def _answered(
-        self, batch: list[Take], stated: list[LimitBucket], reply: list[int] | None
+        self, batch: list[Take], stated: list[rate_buckets.LimitBucket], reply: list[int] | None
     ) -> None:
         self._busy = False
         if reply is None:
@@ -269,7 +264,7 @@ class RedisLimiter:
             return
         now_s = monotonic_s()
         start = 0
-        last: dict[int, tuple[LimitPlan, list[int]]] = {}
+        last: dict[int, tuple[rate_buckets.LimitPlan, list[int]]] = {}
         for take in batch:
             plan = take.plan
             end = start + 1 + len(plan.buckets)
@@ -329,9 +324,9 @@ class RedisLimiter:
                 else level + 1
                 for bucket, level in zip(plan.buckets, levels, strict=True)
             ]
-        return allowance_of(plan, take.tokens, refused, levels, gateways)
+        return rate_buckets.allowance_of(plan, take.tokens, refused, levels, gateways)
 
-    def _level(self, bucket: LimitBucket, division: Division, now_s: float) -> float:
+    def _level(self, bucket: rate_buckets.LimitBucket, division: Division, now_s: float) -> float:
         if bucket.period_s:
             return self._shares.level(bucket, division, now_s)
         cap = self._flights.cap(bucket, division, now_s)

@@ -12,13 +12,7 @@ from functools import partial
 import msgspec
 import structlog
 
-from controlplane.bridge.postgres.arrays import (
-    int_array,
-    json_array,
-    nested_array,
-    plain_array,
-    text_array,
-)
+from controlplane.bridge.postgres import arrays
 from controlplane.bridge.postgres.lane import PreparedCall
 from controlplane.gateway.ports import BudgetExceeded, Hold, LedgerAway
 from controlplane.kernel.clock import monotonic_s
@@ -196,23 +190,23 @@ def _prepared(
     statement, more = (FAST, []) if flag is None else (EXACT, [flag])
     if users := [hold.users for hold in holds if hold.users is not None]:
         statement, ids = statement + USERS, zip(*users, strict=True)
-        more += [plain_array(each) for each in ids]
+        more += [arrays.plain_array(each) for each in ids]
     return statement, lambda: [*_parameters(holds), *more]
 
 
 def _parameters(holds: Sequence[Hold]) -> list[bytes | None]:
     return [
-        plain_array([hold.request.hex() for hold in holds]),
-        plain_array([hold.organization for hold in holds]),
-        plain_array([hold.project for hold in holds]),
-        plain_array([hold.key for hold in holds]),
-        int_array([hold.amount_nano for hold in holds]),
-        text_array([hold.model for hold in holds]),
-        int_array([hold.price.version for hold in holds]),
-        int_array([hold.price.input_pico for hold in holds]),
-        int_array([hold.price.cached_pico for hold in holds]),
-        int_array([hold.price.output_pico for hold in holds]),
-        int_array([hold.expires_s for hold in holds]),
-        nested_array([hold.budgets for hold in holds]),
-        json_array([hold.carried for hold in holds]),
+        arrays.plain_array([hold.request.hex() for hold in holds]),
+        arrays.plain_array([hold.organization for hold in holds]),
+        arrays.plain_array([hold.project for hold in holds]),
+        arrays.plain_array([hold.key for hold in holds]),
+        arrays.int_array([hold.amount_nano for hold in holds]),
+        arrays.text_array([hold.model for hold in holds]),
+        arrays.int_array([hold.price.version for hold in holds]),
+        arrays.int_array([hold.price.input_pico for hold in holds]),
+        arrays.int_array([hold.price.cached_pico for hold in holds]),
+        arrays.int_array([hold.price.output_pico for hold in holds]),
+        arrays.int_array([hold.expires_s for hold in holds]),
+        arrays.nested_array([hold.budgets for hold in holds]),
+        arrays.json_array([hold.carried for hold in holds]),
     ]

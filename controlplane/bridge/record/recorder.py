@@ -15,26 +15,12 @@ from operator import attrgetter
 
 import structlog
 
-from controlplane.bridge.postgres.arrays import (
-    hex_array,
-    int_array,
-    nested_array,
-    plain_array,
-    text_array,
-    word_array,
-)
+from controlplane.bridge.postgres import arrays
 from controlplane.bridge.postgres.lane import PostgresLane, PreparedCall
+from controlplane.bridge.record import series
 from controlplane.bridge.record.exemplars import NewExemplar
 from controlplane.bridge.record.objectives import STATEMENT as COUNT_OBJECTIVES
 from controlplane.bridge.record.objectives import ObjectiveCounts
-from controlplane.bridge.record.series import (
-    GaugeSample,
-    Minute,
-    Minutes,
-    QueueDepth,
-    SeriesKey,
-    UsageKey,
-)
 from controlplane.bridge.record.totals import RunningTotals, Sums
 from controlplane.bridge.record.traces import TraceQueue
 from controlplane.gateway.nodes.drafts import DraftedTokens
@@ -80,7 +66,7 @@ class PostgresRecorder:
         self.objectives = ObjectiveCounts()
         self._totals = RunningTotals()
         self._uncounted: list[FinishedRequest] = []
-        self._minutes = Minutes(self._retire)
+        self._minutes = series.Minutes(self._retire)
         self._lane = PostgresLane("telemetry", conninfo, self, STATEMENTS)
         self._rows_due = False
         self._series_due = False
@@ -127,7 +113,7 @@ class PostgresRecorder:
         self._totals.count(self._uncounted)
         self._uncounted.clear()
 
-    def _retire(self, minute: Minute) -> None:
+    def _retire(self, minute: series.Minute) -> None:
         self.totals.retire(minute)
 
     def start(self) -> None:
@@ -173,14 +159,14 @@ class PostgresRecorder:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(ROWS_FLUSH_S, self._flush_rows)
 
-    def sample(self, depths: Iterable[QueueDepth]) -> None:
+    def sample(self, depths: Iterable[series.QueueDepth]) -> None:
         self._minutes.sample(depths, wall_s())
 
     def drafts(self, taken: Iterable[DraftedTokens]) -> None:
         """Count tokens that nodes drafted since the last call."""
         self._minutes.drafts(taken, wall_s())
 
-    def note(self, samples: Iterable[GaugeSample]) -> None:
+    def note(self, samples: Iterable[series.GaugeSample]) -> None:
         now_s = wall_s()
         for sample in samples:
             self._minutes.note(sample, now_s)
@@ -249,7 +235,7 @@ class PostgresRecorder:
         self._series_refused += count
         self._log_refused("series", state, message)
 
-    def _unencodable(self, key: SeriesKey, error: Exception) -> None:
+    def _unencodable(self, key: series.SeriesKey, error: Exception) -> None:
         self._series_failed(1, "", f"{key}: {error}")
 
     def _log_refused(self, what: str, state: str, message: str) -> None:
@@ -266,7 +252,7 @@ class PostgresRecorder:
             message=message,
         )
 
-    def _series_call(self, minute: Minute) -> PreparedCall | None:
+    def _series_call(self, minute: series.Minute) -> PreparedCall | None:
         """The next write of a minute; None where what is left is not yet to be written."""
         if minute.dirty_usage:
             return self._usage_call(minute)
@@ -274,7 +260,7 @@ class PostgresRecorder:
             return self._merge_call(minute)
         return self._show_call(minute) if minute.exemplars else None
 
-    def _merge_call(self, minute: Minute) -> PreparedCall:
+    def _merge_call(self, minute: series.Minute) -> PreparedCall:
         size = min(len(minute.dirty), KEYS_PER_CALL_MAX)
         keys = [minute.dirty.pop() for _ in range(size)]
         return PreparedCall(
@@ -285,7 +271,7 @@ class PostgresRecorder:
             lost=partial(minute.dirty.update, keys),
         )
 
-    def _usage_call(self, minute: Minute) -> PreparedCall:
+    def _usage_call(self, minute: series.Minute) -> PreparedCall:
         size = min(len(minute.dirty_usage), USAGE_PER_CALL_MAX)
         keys = [minute.dirty_usage.pop() for _ in range(size)]
         return PreparedCall(
@@ -296,7 +282,7 @@ class PostgresRecorder:
             lost=partial(minute.dirty_usage.update, keys),
         )
 
-    def _show_call(self, minute: Minute) -> PreparedCall:
+    def _show_call(self, minute: series.Minute) -> PreparedCall:
         # In one order everywhere: gateways write the same rows, and would wait for each other.
         shown = sorted(minute.exemplars[:EXEMPLARS_PER_CALL_MAX])
         del minute.exemplars[:EXEMPLARS_PER_CALL_MAX]
@@ -321,13 +307,13 @@ _words = attrgetter(
 
 def _row_parameters(rows: Sequence[FinishedRequest]) -> list[bytes | None]:
     return [
-        hex_array([r.request for r in rows]),
-        int_array([r.started_us for r in rows]),
-        nested_array(map(_owner, rows)),
-        nested_array([[_figures(r)] for r in rows]),
-        word_array(list(map(_words, rows))),
-        hex_array([r.spans for r in rows]),
-        hex_array([r.receipt for r in rows]),
+        arrays.hex_array([r.request for r in rows]),
+        arrays.int_array([r.started_us for r in rows]),
+        arrays.nested_array(map(_owner, rows)),
+        arrays.nested_array([[_figures(r)] for r in rows]),
+        arrays.word_array(list(map(_words, rows))),
+        arrays.hex_array([r.spans for r in rows]),
+        arrays.hex_array([r.receipt for r in rows]),
     ]
 
 
@@ -339,44 +325,46 @@ def _figures(r: FinishedRequest) -> str:
 
 
 def _series_parameters(
-    minute: Minute, keys: Iterable[SeriesKey], unencodable: Callable[[SeriesKey, Exception], None]
+    minute: series.Minute,
+    keys: Iterable[series.SeriesKey],
+    unencodable: Callable[[series.SeriesKey, Exception], None],
 ) -> list[bytes | None]:
     """One that cannot be encoded is told, and keeps back no other."""
-    rows: list[tuple[SeriesKey, str, str]] = []
+    rows: list[tuple[series.SeriesKey, str, str]] = []
     for key in keys:
         try:
             rows += [(key, name, made.to_bytes().hex()) for name, made in minute.rows(key)]
         except (struct.error, ArithmeticError, ValueError) as error:
             unencodable(key, error)
     return [
-        int_array([minute.start_s] * len(rows)),
-        plain_array([key.organization for key, _, _ in rows]),
-        plain_array([key.project for key, _, _ in rows]),
-        plain_array([measure for _, measure, _ in rows]),
-        word_array([(key.model, key.route, key.pool, key.region) for key, _, _ in rows]),
-        int_array([key.prompt_bucket for key, _, _ in rows]),
-        int_array([key.status_class for key, _, _ in rows]),
-        plain_array([data for _, _, data in rows]),
+        arrays.int_array([minute.start_s] * len(rows)),
+        arrays.plain_array([key.organization for key, _, _ in rows]),
+        arrays.plain_array([key.project for key, _, _ in rows]),
+        arrays.plain_array([measure for _, measure, _ in rows]),
+        arrays.word_array([(key.model, key.route, key.pool, key.region) for key, _, _ in rows]),
+        arrays.int_array([key.prompt_bucket for key, _, _ in rows]),
+        arrays.int_array([key.status_class for key, _, _ in rows]),
+        arrays.plain_array([data for _, _, data in rows]),
     ]
 
 
 def _exemplar_parameters(minute_s: int, shown: Sequence[NewExemplar]) -> list[bytes | None]:
     return [
-        nested_array([(*each.owner[:2], each.request.hex()) for each in shown]),
-        plain_array([each.measure for each in shown]),
-        text_array([each.owner[2] for each in shown]),
-        nested_array([map(str, (minute_s, each.octave, each.value_us)) for each in shown]),
+        arrays.nested_array([(*each.owner[:2], each.request.hex()) for each in shown]),
+        arrays.plain_array([each.measure for each in shown]),
+        arrays.text_array([each.owner[2] for each in shown]),
+        arrays.nested_array([map(str, (minute_s, each.octave, each.value_us)) for each in shown]),
     ]
 
 
-def _usage_parameters(minute: Minute, keys: Sequence[UsageKey]) -> list[bytes | None]:
+def _usage_parameters(minute: series.Minute, keys: Sequence[series.UsageKey]) -> list[bytes | None]:
     return [
-        int_array([minute.start_s] * len(keys)),
-        plain_array([key[0] for key in keys]),
-        plain_array([key[1] for key in keys]),
-        plain_array([key[2] for key in keys]),
-        text_array([key[3] for key in keys]),
-        text_array([key[4] for key in keys]),
-        text_array([key[5] for key in keys]),
-        nested_array([map(str, minute.usage[key]) for key in keys]),
+        arrays.int_array([minute.start_s] * len(keys)),
+        arrays.plain_array([key[0] for key in keys]),
+        arrays.plain_array([key[1] for key in keys]),
+        arrays.plain_array([key[2] for key in keys]),
+        arrays.text_array([key[3] for key in keys]),
+        arrays.text_array([key[4] for key in keys]),
+        arrays.text_array([key[5] for key in keys]),
+        arrays.nested_array([map(str, minute.usage[key]) for key in keys]),
     ]

@@ -13,16 +13,8 @@ from controlplane.bridge.record.series import ALL_MODELS, GaugeSample, QueueDept
 from controlplane.gateway.app_state import AppState
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.s4_route.queue.queue import QueueKind, WaitingDepth
+from controlplane.kernel import measures
 from controlplane.kernel.clock import monotonic_s
-from controlplane.kernel.measures import (
-    BATCH,
-    BREAKER_OPENED,
-    COLD_START,
-    CREDITS,
-    KV_USED_PERMILLE,
-    RUNNING,
-    SAMPLE_S,
-)
 from controlplane.kernel.rules import PRIORITIES
 
 PERMILLE = 1_000
@@ -43,8 +35,8 @@ class NodeWatch:
         sums: Counter[tuple[Place, str]] = Counter()
         for link in links:
             for place in _places(link):
-                sums[place, CREDITS] += link.account.credits
-                sums[place, RUNNING] += link.load.running if link.load else 0
+                sums[place, measures.CREDITS] += link.account.credits
+                sums[place, measures.RUNNING] += link.load.running if link.load else 0
                 for measure, value in _own_figures(link):
                     yield GaugeSample(*place, measure, value)
         for (place, measure), value in sums.items():
@@ -57,11 +49,11 @@ class NodeWatch:
             name, breaker = link.identity.name, link.breaker
             opened[name], epochs[name] = breaker.opened_s, link.hello.epoch
             if breaker.opened_s > self._opened.get(name, breaker.opened_s):
-                yield from _event(link, BREAKER_OPENED)
+                yield from _event(link, measures.BREAKER_OPENED)
             # What was there when this gateway started has started before.
             started = not first and (self._epochs or {}).get(name) != link.hello.epoch
             if started and link.hello.cold_start_ms and self._tells():
-                yield from _event(link, COLD_START)
+                yield from _event(link, measures.COLD_START)
         self._opened, self._epochs = opened, epochs
 
     def _tells(self) -> bool:
@@ -81,9 +73,9 @@ def _places(link: NodeLink) -> Iterator[Place]:
 def _own_figures(link: NodeLink) -> Iterator[tuple[str, int]]:
     if link.load is None:
         return
-    yield BATCH, link.load.running
+    yield measures.BATCH, link.load.running
     if blocks := link.hello.kv_blocks:
-        yield KV_USED_PERMILLE, PERMILLE * (blocks - link.load.kv_free_blocks) // blocks
+        yield measures.KV_USED_PERMILLE, PERMILLE * (blocks - link.load.kv_free_blocks) // blocks
 
 
 def _event(link: NodeLink, name: str) -> Iterator[GaugeSample]:
@@ -118,7 +110,7 @@ class WaitingSampler:
         while True:
             self._sample()
             # Paced by the clock, so that a slow turn of the loop does not stretch the next second.
-            due = max(due + SAMPLE_S, loop.time())
+            due = max(due + measures.SAMPLE_S, loop.time())
             await asyncio.sleep(due - loop.time())
 
     def _sample(self) -> None:

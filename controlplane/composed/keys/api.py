@@ -7,7 +7,6 @@ from uuid import UUID
 import msgspec
 from django.core.exceptions import ValidationError
 from django.utils import timezone
-from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.billing.budgets.services import BudgetDraft
@@ -15,7 +14,7 @@ from controlplane.composed.keys.services import KeyOrder, key_make, key_report
 from controlplane.composed.limits.api import KeyView, LimitsBody, limits_of_body
 from controlplane.core.answers import Changed, answer_of
 from controlplane.core.api.schema import CREATED, operation
-from controlplane.core.api.views import ApiView
+from controlplane.core.api.views import OF_ORGANIZATION, ApiView
 from controlplane.core.permissions import Action
 from controlplane.kernel.ids import ApiKeyId, ProjectId, kind, public_id
 from controlplane.kernel.rules import PRIORITY_NORMAL
@@ -108,16 +107,16 @@ class ReportJson(TypedDict):
     last_request_ms: int | None
 
 
-class KeysView(ApiView):
+class KeysView(ApiView, at=f"{OF_ORGANIZATION}/keys"):
     @operation(list_of=KeyJson)
-    def get(self, request: Request, organization_id: UUID) -> Response:
+    def get(self) -> Response:
         """List keys without secrets, newest first."""
         ask = self.page_ask("key")
         found = apikey_page(**self.whose(), ask=ask)
         return self.page(found, key_json)
 
     @operation(body=KeyBody, answer={CREATED: NewKeyJson}, example=EXAMPLE, step_up=True)
-    def post(self, request: Request, organization_id: UUID) -> Response:
+    def post(self, organization_id: UUID) -> Response:
         """Create a key, within the permissions of its creator."""
         actor = self.actor()
         require(actor, Action.KEY_CREATE, organization_id)
@@ -129,35 +128,35 @@ class KeysView(ApiView):
         return _shown(key_make(actor=actor, project=project, order=_order(wanted, within)))
 
 
-class OneKey(KeyView):
+class OneKey(KeyView, at=""):
     @operation(answer=KeyJson)
-    def get(self, request: Request, organization_id: UUID, inference_key: UUID) -> Response:
+    def get(self, organization_id: UUID, inference_key: UUID) -> KeyJson:
         """Get a key without its secret."""
-        return Response(key_json(self.found(organization_id, inference_key)))
+        return key_json(self.found(organization_id, inference_key))
 
 
-class KeyRotation(KeyView):
+class KeyRotation(KeyView, at="/rotate"):
     @operation(body=RotateBody, answer={CREATED: NewKeyJson}, step_up=True)
-    def post(self, request: Request, organization_id: UUID, inference_key: UUID) -> Response:
+    def post(self, organization_id: UUID, inference_key: UUID) -> Response:
         """Rotate a key: same terms, limits and budget; the old key expires after the overlap."""
         key = self.found(organization_id, inference_key)
         overlap_s = self.body(RotateBody).overlap_s
         return _shown(keys.apikey_rotate(actor=self.actor(), key=key, overlap_s=overlap_s))
 
 
-class KeyRevocation(KeyView):
+class KeyRevocation(KeyView, at="/revoke"):
     @operation(body=RevokeBody, answer=Changed)
-    def post(self, request: Request, organization_id: UUID, inference_key: UUID) -> Response:
+    def post(self, organization_id: UUID, inference_key: UUID) -> Changed:
         """Revoke a key; gateways refuse it within two seconds."""
         key = self.found(organization_id, inference_key)
         reason = self.body(RevokeBody).reason
         changed = keys.apikey_revoke(actor=self.actor(), key=key, reason=reason)
-        return Response({"id": public_id("key", key.id), "changed": changed})
+        return {"id": public_id("key", key.id), "changed": changed}
 
 
-class KeyTouched(KeyView):
+class KeyTouched(KeyView, at="/report"):
     @operation(answer=ReportJson)
-    def get(self, request: Request, organization_id: UUID, inference_key: UUID) -> Response:
+    def get(self, organization_id: UUID, inference_key: UUID) -> ReportJson:
         """Get the usage report of a key, for example after a leak."""
         key = self.found(organization_id, inference_key)
         report = key_report(key=key)
@@ -181,7 +180,7 @@ class KeyTouched(KeyView):
             last_used_at=report.last,
             last_request_ms=report.took_ms,
         )
-        return Response(told)
+        return told
 
 
 def key_json(key: ApiKey) -> KeyJson:

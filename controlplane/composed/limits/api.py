@@ -6,13 +6,12 @@ from uuid import UUID
 
 import msgspec
 from drf_spectacular.utils import OpenApiParameter
-from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.composed.limits.selectors import effective_limits
 from controlplane.core.answers import answer_of
 from controlplane.core.api.schema import Whole, operation
-from controlplane.core.api.views import ApiView
+from controlplane.core.api.views import OF_ORGANIZATION, ApiView
 from controlplane.core.permissions import Action
 from controlplane.kernel.ids import AnyId, ApiKeyId, id_of_type, public_id
 from controlplane.quotas.selectors import limit_list
@@ -69,7 +68,7 @@ class EffectiveLimitsJson(TypedDict):
     refusal: str
 
 
-class KeyView(ApiView):
+class KeyView(ApiView, under=f"{OF_ORGANIZATION}/keys/<key:inference_key>"):
     """What operations on one key share."""
 
     def found(self, organization_id: UUID, inference_key: UUID) -> ApiKey:
@@ -81,47 +80,47 @@ class KeyView(ApiView):
         return key
 
 
-class KeyLimits(KeyView):
+class KeyLimits(KeyView, at="/limits"):
     @operation(body=PartLimitsBody, answer=LimitsJson)
-    def put(self, request: Request, organization_id: UUID, inference_key: UUID) -> Response:
+    def put(self, organization_id: UUID, inference_key: UUID) -> Response:
         """Set all limits of a key and of the keys in its rotation."""
         key = self.found(organization_id, inference_key)
         return _put(self, key, key.limits_id, "key")
 
 
-class AllLimits(ApiView):
+class AllLimits(ApiView, at=f"{OF_ORGANIZATION}/limits"):
     @operation(list_of=Whole(LimitsJson))
-    def get(self, request: Request, organization_id: UUID) -> Response:
+    def get(self) -> Response:
         """List the limits of the organization, its projects and keys."""
         rows = limit_list(**self.whose())
         return self.listed(rows, lambda r: _limits_json(r.subject_id, r.scope, vars(r)))
 
     @operation(body=PartLimitsBody, answer=LimitsJson)
-    def put(self, request: Request, organization_id: UUID) -> Response:
+    def put(self, organization_id: UUID) -> Response:
         """Set all limits of the organization."""
         actor = self.actor()
         organization = organization_get(user=actor, organization_id=organization_id)
         return _put(self, organization, organization.id, "organization")
 
 
-class ProjectLimits(ApiView):
+class ProjectLimits(ApiView, at=f"{OF_ORGANIZATION}/projects/<proj:project_id>/limits"):
     @operation(body=PartLimitsBody, answer=LimitsJson)
-    def put(self, request: Request, organization_id: UUID, project_id: UUID) -> Response:
+    def put(self, organization_id: UUID, project_id: UUID) -> Response:
         """Set all limits of a project."""
         actor = self.actor()
         project = project_of(actor=actor, organization_id=organization_id, project_id=project_id)
         return _put(self, project, project.id, "project")
 
 
-class EffectiveLimits(KeyView):
+class EffectiveLimits(KeyView, at="/effective"):
     @operation(
         list_of=Whole(EffectiveJson, EffectiveLimitsJson),
         params=[OpenApiParameter("model", str, required=True, description="A model's name.")],
     )
-    def get(self, request: Request, organization_id: UUID, inference_key: UUID) -> Response:
+    def get(self, organization_id: UUID, inference_key: UUID) -> Response:
         """Get the limits of every level for a key, and the one that binds."""
         key = self.found(organization_id, inference_key)
-        model = request.query_params.get("model", "")
+        model = self.request.query_params.get("model", "")
         view = effective_limits(key=key, model=model)
         return self.listed(
             view.rows,

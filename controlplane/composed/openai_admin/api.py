@@ -77,7 +77,7 @@ _COST_PARAMS = tuple(
 _TIMES = tuple(OpenApiParameter(f"effective_at[{sign}]", int) for sign in SIGNS)
 
 
-class OrganizationView(ApiView):
+class OrganizationView(ApiView, under="v1/organization/"):
     """What these operations share: whose figures they tell."""
 
     needs = Action.ORGANIZATION_VIEW
@@ -98,14 +98,14 @@ class OrganizationView(ApiView):
         return uuid_asked(named, "org", wrong)
 
 
-class Completions(OrganizationView):
+class Completions(OrganizationView, at="usage/completions"):
     needs = Action.REQUEST_VIEW
     kind = "completions"
 
     @operation(answer=shapes.UsagePage, params=_PARAMS)
-    def get(self, request: Request) -> Response:
+    def get(self) -> shapes.UsagePage:
         """List usage by hour or day, including empty buckets."""
-        ask = usage_ask(request.query_params, groups=GROUPS, limits=LIMITS, now=timezone.now())
+        ask = usage_ask(self.request.query_params, groups=GROUPS, limits=LIMITS, now=timezone.now())
         found = usage_buckets(
             organization=self.organization_id, ask=ask, groups=GROUPS, models=self.models()
         )
@@ -118,28 +118,28 @@ class Completions(OrganizationView):
             )
             for one in found
         ]
-        return Response(shapes.UsagePage(data=data, **about(ask)))
+        return shapes.UsagePage(data=data, **about(ask))
 
     def models(self) -> ModelsSeen:
         """All but those that embed: also models that are gone from the catalog."""
         return ModelsSeen(embedders(), inside=False)
 
 
-class Embeddings(Completions):
+class Embeddings(Completions, at="usage/embeddings"):
     kind = "embeddings"
 
     def models(self) -> ModelsSeen:
         return ModelsSeen(embedders(), inside=True)
 
 
-class Costs(OrganizationView):
+class Costs(OrganizationView, at="costs"):
     needs = Action.LEDGER_VIEW
 
     @operation(answer=shapes.CostPage, params=_COST_PARAMS)
-    def get(self, request: Request) -> Response:
+    def get(self) -> shapes.CostPage:
         """List costs by day, including empty buckets; sums equal the ledger."""
         ask = usage_ask(
-            request.query_params, groups=COST_GROUPS, limits=COST_LIMITS, now=timezone.now()
+            self.request.query_params, groups=COST_GROUPS, limits=COST_LIMITS, now=timezone.now()
         )
         found = usage_buckets(
             organization=self.organization_id, ask=ask, groups=COST_GROUPS, models=EVERY_MODEL
@@ -153,12 +153,12 @@ class Costs(OrganizationView):
             )
             for one in found
         ]
-        return Response(shapes.CostPage(data=data, **about(ask)))
+        return shapes.CostPage(data=data, **about(ask))
 
 
-class OpenAIProjects(OrganizationView):
+class OpenAIProjects(OrganizationView, at="projects"):
     @operation(list_of=shapes.OpenAIProjectJson, params=(_WHOSE,))
-    def get(self, request: Request) -> Response:
+    def get(self) -> Response:
         """List projects, newest first."""
         found = project_page(
             actor=self.actor(), organization_id=self.organization_id, ask=self.page_ask("proj")
@@ -166,11 +166,11 @@ class OpenAIProjects(OrganizationView):
         return self.page(found, project_json)
 
 
-class OpenAIProject(OrganizationView):
+class OpenAIProject(OrganizationView, at="projects/<proj:project_id>"):
     @operation(answer=shapes.OpenAIProjectJson, params=(_WHOSE,))
-    def get(self, request: Request, project_id: uuid.UUID) -> Response:
+    def get(self, project_id: uuid.UUID) -> shapes.OpenAIProjectJson:
         """Get a project."""
-        return Response(project_json(self.project(project_id)))
+        return project_json(self.project(project_id))
 
     def project(self, project_id: uuid.UUID) -> Project:
         """Raises DoesNotExist."""
@@ -179,11 +179,11 @@ class OpenAIProject(OrganizationView):
         )
 
 
-class ProjectKeys(OpenAIProject):
+class ProjectKeys(OpenAIProject, at="projects/<proj:project_id>/api_keys"):
     needs = Action.KEY_VIEW
 
     @operation(list_of=shapes.ProjectKeyJson, params=(_WHOSE,))
-    def get(self, request: Request, project_id: uuid.UUID) -> Response:
+    def get(self, project_id: uuid.UUID) -> Response:
         """List the keys of a project without secrets, newest first."""
         found = apikey_page(
             actor=self.actor(),
@@ -195,16 +195,16 @@ class ProjectKeys(OpenAIProject):
         return self.page(found, lambda key: project_key_json(key, used.get(key.id)))
 
 
-class AuditLogs(OrganizationView):
+class AuditLogs(OrganizationView, at="audit_logs"):
     needs = Action.AUDIT_VIEW
 
     @operation(
         list_of=shapes.AuditLogJson,
         params=(_WHOSE, OpenApiParameter("event_types", str, many=True), *_TIMES),
     )
-    def get(self, request: Request) -> Response:
+    def get(self) -> Response:
         """List audit entries, newest first."""
-        query = request.query_params
+        query = self.request.query_params
         times = {sign: self._moment(f"effective_at[{sign}]") for sign in SIGNS}
         found = audit_page(
             actor=self.actor(),

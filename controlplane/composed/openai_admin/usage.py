@@ -132,7 +132,8 @@ def usage_buckets(
             end=datetime.fromtimestamp(ask.stop, UTC),
             by=_dimensions(ask, wanted),
         ):
-            if one.model in models and _passes(one, ask.filters):
+            passed = (getattr(one, name) in allowed for name, allowed in ask.filters.items())
+            if one.model in models and all(passed):
                 values = tuple(getattr(one, name) for name in wanted)
                 found[_bucket_start(one)].setdefault(values, UsageTally()).add(one)
     starts = range(ask.start, ask.stop, ask.width_s)
@@ -159,10 +160,6 @@ def _bucket_start(one: HourSum) -> int:
     at = one.hour or one.day
     assert at is not None
     return int(at.timestamp())
-
-
-def _passes(one: HourSum, filters: Mapping[Dimension, frozenset[object]]) -> bool:
-    return all(getattr(one, name) in allowed for name, allowed in filters.items())
 
 
 def _values(query: QueryDict, name: str) -> list[str]:

@@ -5,7 +5,6 @@ from typing import TypedDict
 
 import msgspec
 from django.utils import timezone
-from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.composed.organizations.selectors import OrganizationRow, organization_rows
@@ -52,15 +51,15 @@ class NewOrganizationJson(TypedDict):
     setup_path: str | None
 
 
-class Organizations(ApiView):
+class Organizations(ApiView, at="api/organizations"):
     @operation(list_of=OrganizationJson)
-    def get(self, request: Request) -> Response:
+    def get(self) -> Response:
         """List organizations, newest first. Staff only."""
         found = organization_rows(actor=self.actor(), now=timezone.now(), ask=self.page_ask("org"))
         return self.page(found, organization_json)
 
     @operation(body=OrganizationBody, answer={CREATED: NewOrganizationJson}, step_up=True)
-    def post(self, request: Request) -> Response:
+    def post(self) -> Response:
         """Create an organization with owner, project and budget; returns the setup link once."""
         require(self.actor(), Action.ORGANIZATION_CREATE)
         wanted = self.body(OrganizationBody)

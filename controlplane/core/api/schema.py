@@ -5,11 +5,12 @@ here once: errors, the idempotency key, pages of lists, and how callers say who 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, wraps
 from itertools import takewhile
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
+from django.http.response import HttpResponseBase
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.utils import (
@@ -20,6 +21,8 @@ from drf_spectacular.utils import (
     extend_schema,
 )
 from rest_framework.permissions import SAFE_METHODS
+from rest_framework.request import Request
+from rest_framework.response import Response
 
 from controlplane.core.answers import LIMIT_DEFAULT, LIMIT_MAX
 from controlplane.core.api.idempotency import HEADER, KEY_CHARS_MAX
@@ -131,12 +134,15 @@ def operation(
     params: Sequence[OpenApiParameter] = (),
     example: Mapping[str, Any] | None = None,
     step_up: bool = False,
-) -> Callable[[View], View]:
+) -> Callable[[View], Callable[..., HttpResponseBase]]:
     """What an operation takes and answers: `answer` one thing, `list_of` a list of things.
 
     A list comes a page at a time unless it is `Whole`. Without either it answers nothing; a dict of
     answers is by status. `example` is a body that could be sent. For `step_up` a session must have
     been confirmed recently; a token confirms by itself.
+
+    The view takes its body, read, unless it reads it later by itself, and what it declares of what
+    its path names; what it returns that is no response is answered as JSON.
     """
     told: dict[str, Any] | None = None
     if list_of is not None:
@@ -149,7 +155,7 @@ def operation(
     if isinstance(answer, dict):
         responses = {code: schema_of(shape) for code, shape in answer.items()}
     examples = [OpenApiExample("Request", example, request_only=True)] if example else None
-    decorate: Callable[[View], View] = extend_schema(
+    decorate = extend_schema(
         request={JSON: schema_of(body)} if body else None,
         responses={
             code: shape and OpenApiResponse(shape, description=_WORDS.get(code, "Done."))
@@ -159,9 +165,21 @@ def operation(
         examples=examples,
     )
 
-    def made(view: View) -> View:
-        vars(view)["step_up"] = step_up
-        return decorate(view)
+    def made(view: View) -> Callable[..., HttpResponseBase]:
+        taken = {**view.__annotations__, "return": None}
+        reads = body is not None and body in taken.values()
+
+        @wraps(view)
+        def called(self: Any, request: Request, **named: Any) -> HttpResponseBase:
+            given = {name: value for name, value in named.items() if name in taken}
+            told = view(self, *([self.body(body)] if reads else ()), **given)
+            if isinstance(told, msgspec.Struct):
+                told = msgspec.to_builtins(told)
+            done = isinstance(told, HttpResponseBase)
+            return told if done else Response(told, status=next(iter(responses)))
+
+        vars(called)["step_up"] = step_up
+        return decorate(called)
 
     return made
 

@@ -8,7 +8,7 @@ holds this installation's operator token, who acts as the command line does. Cha
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from hashlib import sha256
-from typing import IO, Any, TypeVar
+from typing import IO, Any, ClassVar, TypeVar
 
 import msgspec
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, ValidationError
@@ -39,6 +39,10 @@ from controlplane.kernel.ids import prefix_of, uuid_asked
 
 FAILED_FROM = 400
 CONFLICT = 409
+# Where most of what is an organization's is found.
+OF_ORGANIZATION = "api/organizations/<org:organization_id>"
+# All operations, by address.
+VIEWS: dict[str, type[APIView]] = {}
 Body = TypeVar("Body", bound=msgspec.Struct)
 
 
@@ -88,9 +92,11 @@ class JsonOnly(BaseContentNegotiation):
 class ApiView(APIView):
     """One operation or two on one resource; rights are the services'.
 
-    With an `Idempotency-Key` a change and its kept answer are one transaction; failures end it.
+    A class says its address, `at`, below what its base has said that it is `under`. With an
+    `Idempotency-Key` a change and its kept answer are one transaction; failures end it.
     """
 
+    under: ClassVar[str] = ""
     attempt: idempotency.KeyedAttempt | None = None
     replay: idempotency.KeptReplay | None = None
     refusal: KeptRefusal | KeptAbsence | None = None
@@ -101,6 +107,13 @@ class ApiView(APIView):
     parser_classes = (Json,)
     renderer_classes = (JsonOut,)
     content_negotiation_class = JsonOnly
+
+    def __init_subclass__(cls, at: str | None = None, under: str = "", **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if at is not None:
+            VIEWS[cls.under + at] = cls
+        if under:
+            cls.under = under
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         """Answer; twice the same where the key says that it is the same request."""

@@ -241,6 +241,7 @@ def _ask(request: CountRequest, left: LeftOut, size: int, output_tokens: int | N
         bytes=size,
         turns=_turns(request.messages, request.system or ""),
         tools=() if choice == "none" else tuple(map(openai.shown_tool, tools)),
+        calls=wanted.calls if wanted else None,
         grammar_field=wanted.field if wanted else "",
         passed=msgspec.to_builtins(passed),
         ignored=(*left.ignored, *ignored)[:IGNORED_MAX],

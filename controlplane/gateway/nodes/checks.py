@@ -11,19 +11,8 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from controlplane.gateway.nodes import limits
 from controlplane.gateway.nodes.host import LinkRefused
-from controlplane.gateway.nodes.limits import (
-    BLOCK_SIZE_MAX,
-    CAPABILITIES_MAX,
-    CLOSE_FORBIDDEN,
-    CLOSE_POLICY,
-    CLOSE_VERSION,
-    CREDITS_MAX,
-    KV_BLOCKS_MAX,
-    MODELS_MAX,
-    NAME_CHARS_MAX,
-    PLACE_CHARS_MAX,
-)
 from controlplane.gateway.ports import NodeIdentity
 from inference.contract import frames
 from inference.contract.drain import Draining
@@ -65,9 +54,9 @@ COUNTER_MAX = 2**53 - 1
 Range = tuple[float, float]
 RANGES: Mapping[type[msgspec.Struct], Mapping[str, Range]] = {
     Hello: {
-        "credits": (0, CREDITS_MAX),
-        "block_size": (1, BLOCK_SIZE_MAX),
-        "kv_blocks": (0, KV_BLOCKS_MAX),
+        "credits": (0, limits.CREDITS_MAX),
+        "block_size": (1, limits.BLOCK_SIZE_MAX),
+        "kv_blocks": (0, limits.KV_BLOCKS_MAX),
         "cold_start_ms": (0, COLD_START_MS_MAX),
         "silence_s": (0, SILENCE_S_MAX),
     },
@@ -78,14 +67,14 @@ RANGES: Mapping[type[msgspec.Struct], Mapping[str, Range]] = {
         "running": (0, SEQUENCES_MAX),
         "waiting": (0, SEQUENCES_MAX),
         "waiting_tokens": (0, QUEUED_TOKENS_MAX),
-        "kv_free_blocks": (0, KV_BLOCKS_MAX),
+        "kv_free_blocks": (0, limits.KV_BLOCKS_MAX),
         "oldest_block_s": (0, BLOCK_AGE_S_MAX),
         "step_us": (0, DURATION_US_MAX),
         "preemptions": (0, SEQUENCES_MAX),
         "drafted": (0, DRAFTED_MAX),
         "accepted": (0, DRAFTED_MAX),
         "prefilled_tokens": (0, STEP_TOKENS_MAX),
-        "kv_cached_blocks": (0, KV_BLOCKS_MAX),
+        "kv_cached_blocks": (0, limits.KV_BLOCKS_MAX),
         "others_active": (0, SEQUENCES_MAX),
         "others_queued_tokens": (0, QUEUED_TOKENS_MAX),
         "computing_ms": (0, MS_PER_S * SILENCE_S_MAX),
@@ -93,7 +82,7 @@ RANGES: Mapping[type[msgspec.Struct], Mapping[str, Range]] = {
     Processing: {"silent_ms": (0, MS_PER_S * SILENCE_S_MAX)},
     Shares: {"decode": (0, SHARE_MAX), "prefill": (0, SHARE_MAX)},
     KvEvents: {"seq": (0, COUNTER_MAX)},
-    Credits: {"number": (0, COUNTER_MAX), "credits": (0, CREDITS_MAX)},
+    Credits: {"number": (0, COUNTER_MAX), "credits": (0, limits.CREDITS_MAX)},
     Draining: {"deadline_s": (0, DRAIN_S_MAX)},
     Pong: {"received": (0, COUNTER_MAX)},
     Resume: {"received": (0, COUNTER_MAX), "held": (0, COUNTER_MAX)},
@@ -142,19 +131,19 @@ def claim_problem(frame: frames.FromNode) -> str | None:
 def hello_problem(hello: frames.Hello) -> str | None:
     """The first field of a hello that is out of range."""
     for field in ("node", "epoch", "pool", "region", "engine", "device", "dtype"):
-        chars_max = PLACE_CHARS_MAX if field in ("pool", "region") else NAME_CHARS_MAX
+        chars_max = limits.PLACE_CHARS_MAX if field in ("pool", "region") else limits.NAME_CHARS_MAX
         if not _is_name(getattr(hello, field), chars_max):
             return f"hello.{field}: must have 1 to {chars_max} printable characters"
-    if hello.session and not _is_name(hello.session, NAME_CHARS_MAX):
-        return f"hello.session: must have at most {NAME_CHARS_MAX} printable characters"
+    if hello.session and not _is_name(hello.session, limits.NAME_CHARS_MAX):
+        return f"hello.session: must have at most {limits.NAME_CHARS_MAX} printable characters"
     if (problem := figure_problem(hello)) is not None:
         return problem
-    if len(hello.capabilities) > CAPABILITIES_MAX or not all(
-        _is_name(each, NAME_CHARS_MAX) for each in hello.capabilities
+    if len(hello.capabilities) > limits.CAPABILITIES_MAX or not all(
+        _is_name(each, limits.NAME_CHARS_MAX) for each in hello.capabilities
     ):
-        return f"hello.capabilities: not at most {CAPABILITIES_MAX} names"
-    if not 1 <= len(hello.models) <= MODELS_MAX:
-        return f"hello.models: {len(hello.models)} is not in 1..{MODELS_MAX}"
+        return f"hello.capabilities: not at most {limits.CAPABILITIES_MAX} names"
+    if not 1 <= len(hello.models) <= limits.MODELS_MAX:
+        return f"hello.models: {len(hello.models)} is not in 1..{limits.MODELS_MAX}"
     if hello.ceilings is not None and (problem := _ceilings_problem(hello.ceilings)):
         return problem
     if hello.path is not None and (problem := _path_problem(hello.path)):
@@ -165,14 +154,14 @@ def hello_problem(hello: frames.Hello) -> str | None:
 
 
 def _ceilings_problem(ceilings: Ceilings) -> str | None:
-    if not _is_name(ceilings.source, NAME_CHARS_MAX):
-        return f"hello.ceilings.source: must have 1 to {NAME_CHARS_MAX} printable characters"
+    if not _is_name(ceilings.source, limits.NAME_CHARS_MAX):
+        return f"hello.ceilings.source: must have 1 to {limits.NAME_CHARS_MAX} printable characters"
     return figure_problem(ceilings)
 
 
 def _path_problem(path: ComputePath) -> str | None:
-    if not _is_name(path.kernels, NAME_CHARS_MAX):
-        return f"hello.path.kernels: must have 1 to {NAME_CHARS_MAX} printable characters"
+    if not _is_name(path.kernels, limits.NAME_CHARS_MAX):
+        return f"hello.path.kernels: must have 1 to {limits.NAME_CHARS_MAX} printable characters"
     if path.slow and not _is_name(path.slow, SLOW_CHARS_MAX):
         return f"hello.path.slow: must have at most {SLOW_CHARS_MAX} printable characters"
     return figure_problem(path)
@@ -184,8 +173,8 @@ def _is_name(text: str, chars_max: int) -> bool:
 
 
 def _offer_problem(offer: frames.ModelOffer) -> str | None:
-    if not _is_name(offer.name, NAME_CHARS_MAX):
-        return f"hello.models.name: must have 1 to {NAME_CHARS_MAX} printable characters"
+    if not _is_name(offer.name, limits.NAME_CHARS_MAX):
+        return f"hello.models.name: must have 1 to {limits.NAME_CHARS_MAX} printable characters"
     if (problem := figure_problem(offer)) is not None:
         return problem
     if any(not 1 <= size <= DIMENSIONS_MAX for size in offer.dimensions):
@@ -251,14 +240,17 @@ def scores_problem(
     return _logprobs_problem(scores, tokens=len(scores), vocab_size=vocab_size)
 
 
-def text_output_problem(output: frames.Output, *, choices: int) -> str | None:
+def text_output_problem(output: frames.Output, *, choices: int, vocab_size: int = 0) -> str | None:
     """The same of an engine that takes only text: its counts are its own, and only bounded."""
     if not 0 <= output.choice < choices:
         return f"output.choice: {output.choice} of {choices}"
     if output.finish is not None and output.finish not in TEXT_FINISHES:
         return "output.finish: unknown reason"
-    if output.tokens or output.logprobs is not None:
-        return "output.tokens: this model was offered without a tokenizer"
+    if output.tokens:
+        return "output.tokens: of an engine that takes text"
+    scores = output.logprobs or []
+    if problem := _logprobs_problem(scores, tokens=len(scores), vocab_size=vocab_size):
+        return problem
     calls = output.tool_calls or ()
     if len(calls) > TOOL_CALLS_MAX or any(not 0 <= c.index < TOOL_CALLS_MAX for c in calls):
         return f"output.tool_calls: more than {TOOL_CALLS_MAX}"
@@ -382,15 +374,15 @@ def check_hello(hello: Hello, identity: NodeIdentity) -> None:
     """Raises `LinkRefused`, whose reason names the field."""
     if hello.protocol != PROTOCOL_VERSION:
         reason = f"protocol {hello.protocol}, this gateway speaks {PROTOCOL_VERSION}"
-        raise LinkRefused(CLOSE_VERSION, reason)
+        raise LinkRefused(limits.CLOSE_VERSION, reason)
     problem = hello_problem(hello)
     if problem is not None:
-        raise LinkRefused(CLOSE_POLICY, problem)
+        raise LinkRefused(limits.CLOSE_POLICY, problem)
     if hello.node != identity.name:
-        raise LinkRefused(CLOSE_FORBIDDEN, "hello.node: the credential names another node")
+        raise LinkRefused(limits.CLOSE_FORBIDDEN, "hello.node: the credential names another node")
     allowed = identity.models
     if allowed is not None and not allowed.issuperset(offer.name for offer in hello.models):
-        raise LinkRefused(CLOSE_FORBIDDEN, "hello.models: a model this node may not serve")
+        raise LinkRefused(limits.CLOSE_FORBIDDEN, "hello.models: a model this node may not serve")
     pool = identity.pool
     if pool is not None and hello.pool != pool:
-        raise LinkRefused(CLOSE_FORBIDDEN, "hello.pool: the node is registered in another")
+        raise LinkRefused(limits.CLOSE_FORBIDDEN, "hello.pool: the node is registered in another")

@@ -62,9 +62,7 @@ class LinkFacts:
 
     @cached_property
     def abilities(self) -> frozenset[str]:
-        """What it can do; a server behind it follows a grammar, too, from the request."""
-        declared = frozenset(self.hello.capabilities)
-        return declared | {Capability.GRAMMAR} if Capability.TEXT in declared else declared
+        return frozenset(self.hello.capabilities)
 
     @cached_property
     def caches_prefixes(self) -> bool:

@@ -121,7 +121,7 @@ class OpenJob:
             dimensions = self.offer.dimensions[0]
             return vectors_problem(output, self.job, missing=self.missing, dimensions=dimensions)
         if self.job.request_json:
-            return text_output_problem(output, choices=self.job.choices)
+            return text_output_problem(output, choices=self.job.choices, vocab_size=vocab_size)
         return (
             output_problem(output, job=self.job, vocab_size=vocab_size)
             or scores_problem(

@@ -314,6 +314,8 @@ class NodeLink(LinkFacts):
         self._host.freed(self)
 
     def _on_kv(self, events: frames.KvEvents) -> None:
+        if events.snapshot:
+            self.account.sent.approximate = events.unknown
         if self._host.on_kv(self, events):
             self._snapshot_asked = False
         elif not self._snapshot_asked:

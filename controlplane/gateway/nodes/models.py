@@ -14,8 +14,9 @@ from inference.text.model_text import ModelText
 class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     """A model with its text objects and the nodes that take jobs for it now, without ejected ones.
 
-    `text` is None where the engines take the request's own messages and no token ids;
-    `dimensions` is empty unless it embeds, and that of a score where it `scores` pairs of texts.
+    `takes_text`: its engines take the request's own messages; `text` is None where nobody but they
+    has the tokenizer. `dimensions` is empty unless it embeds, and that of a score where it `scores`
+    pairs of texts.
     """
 
     name: str
@@ -24,6 +25,7 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     vocab_size: int
     text: ModelText | None
     dimensions: tuple[int, ...]
+    takes_text: bool
     nodes: tuple[NodeLink, ...]
 
     @property
@@ -54,8 +56,8 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(offer, context_window=window)
 
 
-# An offer without its name, comparable: window, vocabulary, dimensions, digest.
-_Claim = tuple[int, int, tuple[int, ...], str]
+# An offer without its name, comparable: window, vocabulary, dimensions, digest; `takes_text`.
+_Claim = tuple[int, int, tuple[int, ...], str, bool]
 
 
 def served_models(
@@ -78,19 +80,20 @@ def served_models(
             approval = approval_of(offer.name)
             if approval.admits(offer) and (not offer.digest or text_of(offer.digest)):
                 claims = offered.setdefault(offer.name, {})
-                claims.setdefault(_claim(approval.counted(offer)), []).append(link)
+                claims.setdefault(_claim(approval.counted(offer), link), []).append(link)
     return {name: _served(name, claims, text_of) for name, claims in offered.items()}
 
 
-def _claim(offer: ModelOffer) -> _Claim:
-    return offer.context_window, offer.vocab_size, tuple(offer.dimensions), offer.digest
+def _claim(offer: ModelOffer, link: NodeLink) -> _Claim:
+    dimensions, takes_text = tuple(offer.dimensions), Capability.TEXT in link.abilities
+    return offer.context_window, offer.vocab_size, dimensions, offer.digest, takes_text
 
 
 def _served(
     name: str, claims: dict[_Claim, list[NodeLink]], text_of: Callable[[str], ModelText | None]
 ) -> ServedModel:
     claim = max(claims, key=lambda each: (len(claims[each]), each))
-    window, vocab_size, dimensions, digest = claim
+    window, vocab_size, dimensions, digest, takes_text = claim
     return ServedModel(
         name=name,
         digest=digest,
@@ -98,5 +101,6 @@ def _served(
         vocab_size=vocab_size,
         text=text_of(digest) if digest else None,
         dimensions=dimensions,
+        takes_text=takes_text,
         nodes=serving(claims[claim]),
     )

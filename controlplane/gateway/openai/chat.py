@@ -8,6 +8,7 @@ from msgspec import Meta
 
 from controlplane.gateway.ask import Ask, Picture, PromptUse, ToolUse, Turn
 from controlplane.gateway.openai import fields
+from controlplane.gateway.openai import tools as chat_tools
 from controlplane.gateway.openai.parse import NAME_PATTERN, parse_body
 from controlplane.gateway.openai.structured import (
     ResponseFormat,
@@ -16,15 +17,6 @@ from controlplane.gateway.openai.structured import (
     wanted_format,
 )
 from controlplane.gateway.openai.tolerant import LeftOut
-from controlplane.gateway.openai.tools import (
-    CallId,
-    Choice,
-    ToolCalls,
-    Tools,
-    offered,
-    tool_uses,
-    wanted_calls,
-)
 from controlplane.gateway.refusal import Refusal, bad_field
 from controlplane.kernel.prompts import VARIABLES_MAX
 from inference.contract.frames import LOGPROBS_MAX
@@ -92,8 +84,8 @@ class Message(msgspec.Struct, forbid_unknown_fields=True):
     refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
-    tool_calls: ToolCalls | None = None
-    tool_call_id: CallId | None = None
+    tool_calls: chat_tools.ToolCalls | None = None
+    tool_call_id: chat_tools.CallId | None = None
 
 
 class PromptField(msgspec.Struct, forbid_unknown_fields=True):
@@ -119,8 +111,8 @@ class ChatRequest(fields.Common, kw_only=True):
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=LOGPROBS_MAX)] | None = None
     response_format: ResponseFormat | None = None
-    tools: Tools | None = None
-    tool_choice: Choice | None = None
+    tools: chat_tools.Tools | None = None
+    tool_choice: chat_tools.Choice | None = None
     parallel_tool_calls: bool | None = None
     modalities: list[Literal["text"]] | None = None
     add_generation_prompt: Literal[True] | None = None
@@ -148,7 +140,7 @@ def ask_of(request: ChatRequest, left: LeftOut, size: int, places: Sequence[str]
     fields.check_common(request)
     if request.top_logprobs is not None and not request.logprobs:
         raise bad_field("top_logprobs", "'top_logprobs' needs 'logprobs': true.")
-    tools = offered(request.tools, request.tool_choice)
+    tools = chat_tools.offered(request.tools, request.tool_choice)
     if request.messages is None and request.prompt is None:
         raise _missing("messages")
     wanted = _wanted(request) if tools else wanted_format(*_formats(request))
@@ -169,6 +161,7 @@ def ask_of(request: ChatRequest, left: LeftOut, size: int, places: Sequence[str]
         turns=turns_of(request.messages or [], places),
         prompt=_prompt(request.prompt),
         tools=tools,
+        calls=wanted.calls if wanted else None,
         grammar_field=wanted.field if wanted else "",
         passed=fields.passed_fields(request),
         ignored=fields.ignored_of(request, left),
@@ -190,7 +183,7 @@ def _formats(request: ChatRequest) -> tuple[ResponseFormat | None, StructuredOut
 
 def _wanted(request: ChatRequest) -> WantedFormat:
     """Calls of tools, or what else was asked for in their place."""
-    return wanted_calls(
+    return chat_tools.wanted_calls(
         request.tools or [],
         request.tool_choice,
         many=request.parallel_tool_calls is not False,
@@ -234,7 +227,7 @@ def turns_of(messages: list[Message], places: Sequence[str] = ()) -> tuple[Turn,
             raise bad_field(field, f"'{field}' is not the id of a call in an earlier message.")
         calls: tuple[ToolUse, ...] = ()
         if message.tool_calls:
-            calls = tool_uses(message.tool_calls, f"{at}.tool_calls")
+            calls = chat_tools.tool_uses(message.tool_calls, f"{at}.tool_calls")
             called.update(call.id for call in calls)
         role = "system" if message.role == "developer" else message.role
         thought = message.reasoning_content or message.reasoning

@@ -86,7 +86,7 @@ def _needs(request: CompletionRequest, sampling: Sampling, prompts: int) -> dict
     needs = fields.needs_of(request)
     if sampling.prompt_logprobs is not None:
         field = "echo" if request.logprobs is not None else "max_tokens"
-        needs[Capability.PROMPT_LOGPROBS] = field
+        needs = {Capability.PROMPT_LOGPROBS: field, **needs}
     if prompts > 1:
         needs[Capability.PROMPTS] = "prompt"
     return needs

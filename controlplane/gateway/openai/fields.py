@@ -121,6 +121,9 @@ def check_common(request: Common) -> None:
 def needs_of(request: Common) -> dict[Capability, str]:
     """What not every node can do, and the field that asks for it."""
     needs = {capability: field for field, capability in _NEEDS.items() if getattr(request, field)}
+    scores = getattr(request, "logprobs", None)
+    if scores is not None and scores is not False:
+        needs[Capability.LOGPROBS] = "logprobs"
     if request.repetition_penalty not in (None, 1.0):
         needs[Capability.REPETITION_PENALTY] = "repetition_penalty"
     return needs

@@ -88,7 +88,7 @@ def _abilities(served: ServedModel | None, model: ModelRecord) -> list[str]:
         return []
     if served.dimensions:
         return ["score"] if served.scores else ["embeddings", "score"]
-    text = served.text
+    text = None if served.takes_text else served.text
     able = {
         "vision": bool(model.images_max) and served.can(Capability.VISION),
         "tools": text is None or text.shows_tools,

@@ -12,9 +12,9 @@ from msgspec import Meta
 
 from controlplane.gateway.openai.parse import NAME_PATTERN
 from controlplane.gateway.refusal import bad_field
-from controlplane.gateway.toolform import ANY_TEXT, choice_grammar, json_rule
+from controlplane.gateway.toolform import ANY_TEXT, WantedCalls, choice_grammar, json_rule
 from inference.contract.grammar import GRAMMAR_BYTES_MAX, JSON_WHITESPACE, Grammar
-from inference.text.decode import ThinkMarks
+from inference.text.decode import ChannelMarks, ThinkMarks
 
 DEPTH_MAX = 24
 # Keywords that would change what validates, and that no engine here can follow while it writes.
@@ -162,6 +162,7 @@ class WantedFormat(msgspec.Struct, frozen=True):
 
     grammar: Grammar
     field: str
+    calls: WantedCalls | None = None
 
 
 def wanted_format(
@@ -191,15 +192,20 @@ def bounded(kind: str, source: str, field: str) -> WantedFormat:
 
 
 def after_thoughts(
-    grammar: Grammar, field: str, marks: ThinkMarks, *, opened: bool
+    grammar: Grammar, field: str, marks: ThinkMarks | ChannelMarks, *, opened: bool, calls: bool
 ) -> WantedFormat:
     """The grammar behind thoughts, which are free; raises `Refusal` (400) where it gets too large.
 
-    They must come where the prompt has `opened` them, else they may.
+    They must come where the prompt has `opened` them, else they may. One of `calls` has channels.
     """
-    thoughts = f"THOUGHT <[{marks.closing}]>"
-    if not opened:
-        thoughts = f"(<[{marks.opening}]> {thoughts})?"
+    if isinstance(marks, ChannelMarks):
+        begin, end = f"<[{marks.channel}]>", f'<[{marks.end}]> <[{marks.start}]> "assistant"'
+        thoughts = f'({begin} "analysis" <[{marks.message}]> THOUGHT {end})*'
+        thoughts += "" if calls else f' {begin} "final" <[{marks.message}]>'
+    else:
+        thoughts = f"THOUGHT <[{marks.closing}]>"
+        if not opened:
+            thoughts = f"(<[{marks.opening}]> {thoughts})?"
     match grammar.kind:
         case "regex":
             source = _SLASHES.sub(lambda found: found[0].rjust(2, "\\"), grammar.source)

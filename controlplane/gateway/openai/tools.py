@@ -12,7 +12,7 @@ from controlplane.gateway.openai.parse import DEPTH_MAX, NAME_PATTERN, check_cou
 from controlplane.gateway.openai.structured import WantedFormat, bounded, check_schema, closed
 from controlplane.gateway.refusal import bad_field
 from controlplane.gateway.s1_admission.helpers.offload import LARGE_BYTES
-from controlplane.gateway.toolform import calls_grammar, json_rule
+from controlplane.gateway.toolform import WantedCalls, calls_grammar, json_rule
 from inference.contract.grammar import JSON_WHITESPACE
 
 TOOLS_MAX = 128
@@ -95,11 +95,13 @@ def offered(tools: list[Tool] | None, choice: Choice | None) -> tuple[dict[str, 
 def wanted_calls(
     tools: Sequence[Tool], choice: Choice | None, *, many: bool, content: WantedFormat | None
 ) -> WantedFormat:
-    """The grammar of calls, and of what may stand in their place; raises `Refusal` (400)."""
+    """The grammar of calls in Hermes' form, and of what may stand in their place; raises `Refusal`
+    (400).
+    """
     named = choice.function.name if isinstance(choice, ToolChoice) else None
-    source = calls_grammar(
+    calls = WantedCalls(
         {
-            tool.function.name: json_rule(closed(_parameters(tool)), JSON_WHITESPACE)
+            tool.function.name: closed(_parameters(tool))
             for tool in tools
             if named in (None, tool.function.name)
         },
@@ -107,7 +109,8 @@ def wanted_calls(
         many=many and named is None,
         content=_content_rule(content),
     )
-    return bounded("lark", source, "tools")
+    wanted = bounded("lark", calls_grammar(calls), "tools")
+    return msgspec.structs.replace(wanted, calls=calls)
 
 
 def tool_uses(calls: Sequence[ToolCall], field: str) -> tuple[ToolUse, ...]:

@@ -15,8 +15,6 @@ def request_json(ask: Ask) -> bytes:
 
     Pictures are there without their URLs, which the node has to fill in.
     """
-    if ask.sampling.logprobs is not None:
-        raise _not_offered(ask, "logprobs")
     if ask.truncate is not None:
         raise _not_offered(ask, "truncate_prompt_tokens")
     texts = ask.text is not None or isinstance(next(iter(ask.prompts), None), str)

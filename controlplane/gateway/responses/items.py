@@ -9,20 +9,8 @@ import msgspec
 from msgspec import Meta
 
 from controlplane.gateway.openai import chat
+from controlplane.gateway.openai import tools as chat_tools
 from controlplane.gateway.openai.parse import named_error
-from controlplane.gateway.openai.tools import (
-    CALLS_MAX,
-    TOOLS_MAX,
-    CalledFunction,
-    CallId,
-    Choice,
-    Function,
-    FunctionChoice,
-    FunctionName,
-    Tool,
-    ToolCall,
-    ToolChoice,
-)
 from controlplane.gateway.refusal import bad_field
 
 # A custom tool takes a text: its function has this one argument.
@@ -46,7 +34,7 @@ Converted = TypeVar("Converted")
 class FlatFunction(msgspec.Struct):
     """A function, or a custom tool, which has no parameters."""
 
-    name: FunctionName
+    name: chat_tools.FunctionName
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
@@ -58,7 +46,7 @@ class NamedChoice(msgspec.Struct):
     type: str
     name: str = ""
     mode: Literal["auto", "required"] = "auto"
-    tools: Annotated[list[dict[str, Any]], Meta(max_length=TOOLS_MAX)] = []
+    tools: Annotated[list[dict[str, Any]], Meta(max_length=chat_tools.TOOLS_MAX)] = []
 
 
 class OfferedTools:
@@ -69,7 +57,7 @@ class OfferedTools:
     """
 
     def __init__(self) -> None:
-        self.tools: list[Tool] = []
+        self.tools: list[chat_tools.Tool] = []
         self.places: list[str] = []
         self.ignored: list[str] = []
         self.namespaces: dict[str, str] = {}
@@ -77,25 +65,25 @@ class OfferedTools:
 
     def add(self, kind: str, flat: FlatFunction, at: str, namespace: str | None) -> None:
         """A tool that a model may call; raises `Refusal` where there are too many."""
-        if len(self.tools) == TOOLS_MAX:
-            raise bad_field("tools", f"'tools' holds at most {TOOLS_MAX} functions.")
+        if len(self.tools) == chat_tools.TOOLS_MAX:
+            raise bad_field("tools", f"'tools' holds at most {chat_tools.TOOLS_MAX} functions.")
         parameters = CUSTOM_SCHEMA if kind == "custom" else flat.parameters
-        function = Function(flat.name, flat.description, parameters, flat.strict)
-        self.tools.append(Tool("function", function))
+        function = chat_tools.Function(flat.name, flat.description, parameters, flat.strict)
+        self.tools.append(chat_tools.Tool("function", function))
         self.places.append(at)
         if kind == "custom":
             self.custom.append(flat.name)
         if namespace is not None:
             self.namespaces[flat.name] = namespace
 
-    def choose(self, given: str | NamedChoice | None) -> Choice | None:
+    def choose(self, given: str | NamedChoice | None) -> chat_tools.Choice | None:
         """The choice as a chat has it, where a tool is left; some of the tools are those alone."""
         if not self.tools or given is None:
             return None
         if isinstance(given, str):
             return given  # type: ignore[return-value]
         if given.type in ("function", "custom"):
-            return ToolChoice("function", FunctionChoice(given.name))
+            return chat_tools.ToolChoice("function", chat_tools.FunctionChoice(given.name))
         if given.type == "allowed_tools":
             self._only({str(each.get("name")) for each in given.tools})
             return given.mode
@@ -124,8 +112,8 @@ class ImageInput(msgspec.Struct):
 class CallItem(msgspec.Struct):
     """A call of a function, or of a custom tool, whose input is a text."""
 
-    call_id: CallId
-    name: FunctionName
+    call_id: chat_tools.CallId
+    name: chat_tools.FunctionName
     arguments: str = ""
     input: str = ""
 
@@ -133,7 +121,7 @@ class CallItem(msgspec.Struct):
 class OutputItem(msgspec.Struct):
     """What a call brought."""
 
-    call_id: CallId
+    call_id: chat_tools.CallId
     output: str | Parts
 
 
@@ -177,10 +165,12 @@ class Conversation:
                 arguments = called.arguments
                 if kind == "custom_tool_call":
                     arguments = msgspec.json.encode({CUSTOM_INPUT: called.input}).decode()
-                call = ToolCall(called.call_id, "function", CalledFunction(called.name, arguments))
+                call = chat_tools.ToolCall(
+                    called.call_id, "function", chat_tools.CalledFunction(called.name, arguments)
+                )
                 calls = self._calls(at)
-                if len(calls) == CALLS_MAX:
-                    raise bad_field(at, f"A turn has at most {CALLS_MAX} calls.")
+                if len(calls) == chat_tools.CALLS_MAX:
+                    raise bad_field(at, f"A turn has at most {chat_tools.CALLS_MAX} calls.")
                 calls.append(call)
             case "function_call_output" | "custom_tool_call_output":
                 output = converted(item, OutputItem, at)
@@ -201,12 +191,13 @@ class Conversation:
 
     def _take_message(self, item: MessageItem, content: str | list[chat.Part], at: str) -> None:
         last = self.messages[-1] if self.messages else None
-        if item.role == "assistant" and last is not None and _only_thinks(last):
+        thinks = last is not None and not (last.content or last.tool_calls)
+        if last is not None and thinks and item.role == last.role == "assistant":
             last.content = content
         else:
             self._say(at, chat.Message(item.role, content))
 
-    def _calls(self, at: str) -> list[ToolCall]:
+    def _calls(self, at: str) -> list[chat_tools.ToolCall]:
         """Those of the assistant whose turn it is, or of one that says nothing else."""
         if not self.messages or self.messages[-1].role != "assistant":
             self._say(at, chat.Message("assistant", ""))
@@ -228,10 +219,6 @@ def converted(value: object, kind: type[Converted], at: str) -> Converted:
         text = str(error)
         path = text if " - at `" in text else f"{text} - at `$`"
         raise named_error(path.replace("$", f"$.{at}", 1)) from error
-
-
-def _only_thinks(message: chat.Message) -> bool:
-    return message.role == "assistant" and not (message.content or message.tool_calls)
 
 
 def _content(given: str | list[dict[str, Any]], at: str) -> str | list[chat.Part]:

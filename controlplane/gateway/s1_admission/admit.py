@@ -9,6 +9,7 @@ from controlplane.gateway.http.exchange import Incoming
 from controlplane.gateway.ports import Keys, Ledger, Limiter, Standings
 from controlplane.gateway.refusal import BAD_REQUEST, Refusal
 from controlplane.gateway.results import Admitted, Asked
+from controlplane.gateway.s1_admission import limits
 from controlplane.gateway.s1_admission.body import LimitsCheck, read_body
 from controlplane.gateway.s1_admission.claim import make_ticket
 from controlplane.gateway.s1_admission.helpers.offload import Offload, is_large
@@ -18,13 +19,6 @@ from controlplane.gateway.s1_admission.hold import (
     exact_nano,
     make_hold,
     take_hold,
-)
-from controlplane.gateway.s1_admission.limits import (
-    check_requests,
-    count_request,
-    counted_key,
-    estimate_tokens,
-    take_limits,
 )
 from controlplane.gateway.s1_admission.schema import (
     Parse,
@@ -64,7 +58,7 @@ async def read_ask(
     portion = state.bodies.portion(key.organization)
     kept: Portion | None = None
     try:
-        check = LimitsCheck(partial(check_requests, key, state.limiter))
+        check = LimitsCheck(partial(limits.check_requests, key, state.limiter))
         body = await read_body(call, exchange, portion, check)
         if is_large(body):
             await check()
@@ -75,7 +69,7 @@ async def read_ask(
         ticket = make_ticket(call, body, key, route=exchange.path)
         keeps = ask.operation in KEPT_OPERATIONS and snapshot.projects[key.project].keeps_days
         kept = portion if ask.pictures or keeps else None
-        counted = counted_key(key, ask, plan, snapshot)
+        counted = limits.counted_key(key, ask, plan, snapshot)
         said = (exchange.path, body) if keeps else ("", b"")
         return Asked(counted, snapshot, ask, plan, ticket, kept, *said)
     finally:
@@ -91,7 +85,7 @@ async def _read_large(
         return await read_schema_beside(call, body, parse, state.offload, tenant=key.organization)
     except Refusal as refusal:
         if refusal.status == BAD_REQUEST:
-            await count_request(key, state.limiter)
+            await limits.count_request(key, state.limiter)
         raise
 
 
@@ -108,13 +102,13 @@ async def admit(
     output_all = max([step.output_tokens for step in plan.steps]) * ask.choices
     shown = len(ask.pictures)
     seen = max([step.model.seen_tokens(shown) for step in plan.steps]) if shown else 0
-    estimated = estimate_tokens(ask.bytes, output_all + seen)
+    estimated = limits.estimate_tokens(ask.bytes, output_all + seen)
     hold = make_hold(call, asked.key, ask, plan, project=asked.project, grace_s=state.hold_grace_s)
     taking = HoldTaking(call, hold, ledger)
     if limiter.roomy(asked.key, estimated):
         taking.begin()
     try:
-        allowance = await take_limits(call, asked.key, limiter, tokens=estimated)
+        allowance = await limits.take_limits(call, asked.key, limiter, tokens=estimated)
     except BaseException:
         taking.withdraw()
         raise

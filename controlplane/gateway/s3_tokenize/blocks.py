@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from controlplane.gateway.call import Call
 from controlplane.kernel.spans import INDEX
 from inference.contract.blocks import chain_hashes
+from inference.contract.frames import BYTES_PER_TOKEN
 
 BLOCKS = INDEX["s3_tokenize.blocks"]
 
@@ -16,3 +17,9 @@ def hash_blocks(
     chains = {size: chain_hashes(tokens, size, salt) for size in set(block_sizes)}
     call.spans.add(BLOCKS, began)
     return chains
+
+
+def hash_text(text: bytes, *, block_sizes: Iterable[int], salt: bytes) -> dict[int, list[bytes]]:
+    """The same of a request whose tokens are not known: they have so many bytes, about."""
+    words = memoryview(text[: len(text) // BYTES_PER_TOKEN * BYTES_PER_TOKEN]).cast("I")
+    return {size: chain_hashes(words, size, salt) for size in block_sizes}

@@ -6,13 +6,16 @@ from controlplane.gateway.ask import Ask, ToolUse, Turn
 from controlplane.gateway.call import Call
 from controlplane.gateway.refusal import bad_field
 from controlplane.kernel.spans import INDEX
-from inference.text.chat import TOOL_CALL_TAG, ChatMessage, TemplateFailed
+from inference.text.chat import ChatMessage, TemplateFailed
+from inference.text.families import HARMONY
 from inference.text.model_text import ModelText
 
 TEMPLATE = INDEX["s3_tokenize.template"]
 # What templates call the switch of their model's thoughts; there is no standard.
 SWITCHES = ("enable_thinking", "thinking")
 EFFORT = "reasoning_effort"
+# Its models know three efforts.
+OF_HARMONY = {"none": "low", "minimal": "low", "xhigh": "high"}
 
 
 def prompt_text(call: Call, ask: Ask, text: ModelText) -> str:
@@ -22,13 +25,11 @@ def prompt_text(call: Call, ask: Ask, text: ModelText) -> str:
         if ask.text is not None:
             return ask.text
         if ask.tools and text.chats and not text.shows_tools:
-            message = (
-                f"The chat template of '{ask.model}' does not support tools ({TOOL_CALL_TAG})."
-            )
+            message = f"The chat template of '{ask.model}' shows no form of calls that is read."
             raise bad_field("tools", message, "unsupported_parameter")
         thoughts = text.templates.shows_reasoning
         messages = [_message(turn, thoughts=thoughts) for turn in ask.turns]
-        return text.render(messages, ask.tools, _variables(ask))
+        return text.render(messages, ask.tools, _variables(ask, text))
     except TemplateFailed as error:
         raise bad_field("messages", f"The model's chat template failed: {error}.") from error
     except LookupError as error:
@@ -48,11 +49,13 @@ def ignored_variables(ask: Ask, text: ModelText) -> tuple[str, ...]:
     return tuple(unread)
 
 
-def _variables(ask: Ask) -> dict[str, Any]:
+def _variables(ask: Ask, text: ModelText) -> dict[str, Any]:
     if ask.effort is None:
         return ask.variables
-    thinks = ask.effort != "none"
-    return {EFFORT: ask.effort, **dict.fromkeys(SWITCHES, thinks), **ask.variables}
+    thinks, effort = ask.effort != "none", ask.effort
+    if text.templates.form is HARMONY:
+        effort = OF_HARMONY.get(effort, effort)
+    return {EFFORT: effort, **dict.fromkeys(SWITCHES, thinks), **ask.variables}
 
 
 def _message(turn: Turn, *, thoughts: bool) -> ChatMessage:

@@ -7,13 +7,8 @@ import msgspec
 from controlplane.gateway.ask import Ask, Inputs
 from controlplane.gateway.call import Call
 from controlplane.gateway.results import Cluster, Prompt
+from controlplane.gateway.s3_tokenize import encode
 from controlplane.gateway.s3_tokenize.blocks import hash_blocks
-from controlplane.gateway.s3_tokenize.encode import (
-    encode_prompt,
-    encode_texts,
-    given_ids,
-    given_inputs,
-)
 from controlplane.gateway.s3_tokenize.template import prompt_text
 from controlplane.gateway.s3_tokenize.window import (
     ContextWindow,
@@ -33,11 +28,11 @@ async def encode_ask(
 ) -> list[int]:
     """Template and encode; raises `Refusal` (400)."""
     if ask.tokens is not None:
-        ids = given_ids(call, ask, text)
+        ids = encode.given_ids(call, ask, text)
     else:
         prompt = prompt_text(call, ask, text)
         check_length(ask, prompt, text, window_tokens=window_tokens)
-        ids = await encode_prompt(call, ask, prompt, text, salt=salt)
+        ids = await encode.encode_prompt(call, ask, prompt, text, salt=salt)
     fits = max(1, window_tokens - max(1, ask.output_tokens or 0))
     return last_of([ids], ask.truncate, fits)[0]
 
@@ -47,14 +42,14 @@ async def encode_inputs(
 ) -> list[list[int]]:
     """Encode each input, and see that it fits the window; raises `Refusal` (400)."""
     if inputs.tokens:
-        encoded = last_of(given_inputs(call, inputs, text), inputs.truncate, window_tokens)
+        encoded = last_of(encode.given_inputs(call, inputs, text), inputs.truncate, window_tokens)
         fit_inputs(call, inputs, encoded, window_tokens=window_tokens)
         return encoded
     check_texts(call, inputs, window_tokens=window_tokens)
     encoded = []
     for portion in _portions(inputs.texts):
         since = len(encoded)
-        fresh = await encode_texts(call, portion, text)
+        fresh = await encode.encode_texts(call, portion, text)
         encoded += last_of(fresh, inputs.truncate, window_tokens)
         fit_inputs(call, inputs, encoded, window_tokens=window_tokens, since=since)
     return encoded

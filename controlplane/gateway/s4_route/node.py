@@ -40,8 +40,7 @@ def pick_node(
     link, cached = nodes[choice.place], overlap.cached[choice.place]
     receipt = make_receipt(sought, overlap, roster, choice, memory=memory, now_s=now_s)
     size = link.hello.block_size
-    if chain := sought.chains[size]:
-        memory.predictions(size).add(link.identity.name, chain, now_s)
+    link.account.sent.add(sought.chains[size], now_s)
     call.spans.add(NODE, began)
     return Placement(link=link, cached_tokens=cached, receipt=receipt)
 

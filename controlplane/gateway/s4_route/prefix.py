@@ -23,7 +23,6 @@ def sought_of(asked: Asked, prepared: Prepared) -> Sought:
         key=f"{asked.key.organization}/{key}".encode() if key else b"",
         tokens=prompt.size,
         chains=prompt.chains,
-        text=prompt.text,
     )
 
 
@@ -35,7 +34,7 @@ def find_overlap(
     if not sought.has_blocks:
         call.spans.add(PREFIX, began)
         nothing = [0] * len(roster.names)
-        return Overlap(cached=nothing, available=0, index=_state(sought, 0, len(nothing)))
+        return Overlap(cached=nothing, available=0, index="exact")
     most = sought.cacheable
     known: dict[str, int] = {}
     doubtful: set[str] = set()
@@ -47,17 +46,21 @@ def find_overlap(
         doubtful.update(index.unknown)
         available = max(available, _available(sought.model, fleet, index, levels))
     cached = list(map(known.get, roster.names, repeat(0)))
-    stale = 0
+    stale = guessed = 0
     silent = memory.means(sought.model).silent
     if doubtful or silent:
-        for place, name in enumerate(roster.names):
-            if name in doubtful or roster.accounts[place] in silent:
-                stale += 1
-                cached[place] = max(cached[place], predicted_tokens(sought, memory, name))
+        for place, (name, account) in enumerate(zip(roster.names, roster.accounts, strict=True)):
+            if name in doubtful or account in silent:
+                stale += not account.sent.approximate
+                guessed += account.sent.approximate
+                cached[place] = max(cached[place], predicted_tokens(sought, account))
+    if guessed:
+        available = max(available, *cached)
     call.spans.add(PREFIX, began)
-    return Overlap(
-        cached=cached, available=available, index=_state(sought, stale, len(roster.names))
-    )
+    state: IndexState = "ring" if stale == len(cached) else "stale" if stale else "exact"
+    if guessed and not stale:
+        state = "approximate"
+    return Overlap(cached=cached, available=available, index=state)
 
 
 def _available(model: str, fleet: Fleet, index: PrefixIndex, levels: list[Level]) -> int:
@@ -70,11 +73,3 @@ def _available(model: str, fleet: Fleet, index: PrefixIndex, levels: list[Level]
 def _serves(fleet: Fleet, name: str, model: str) -> bool:
     link = fleet.nodes().get(name)
     return link is not None and any(offer.name == model for offer in link.hello.models)
-
-
-def _state(sought: Sought, stale: int, nodes: int) -> IndexState:
-    if not sought.head:
-        return "exact"
-    if sought.text or stale == nodes:
-        return "ring"
-    return "stale" if stale else "exact"

@@ -10,7 +10,7 @@ from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
 from controlplane.gateway.ports import Safety
 from controlplane.gateway.s6_finish.detokenize import DETOKENIZE, detokenize
-from controlplane.gateway.s6_finish.helpers.thoughts import ThoughtFinder
+from controlplane.gateway.s6_finish.helpers.thoughts import ChannelFinder, ThoughtFinder
 from controlplane.gateway.s6_finish.safety import SafetyFilter
 from controlplane.gateway.s6_finish.stop import StopFinder
 from controlplane.gateway.s6_finish.tools import CallFinder, CallSpeller
@@ -18,6 +18,8 @@ from controlplane.gateway.snapshot import SafetyMode
 from controlplane.kernel.spans import INDEX
 from inference.contract.frames import Output
 from inference.contract.parts import TokenLogprob
+from inference.text.decode import ChannelMarks, ThinkMarks
+from inference.text.families import HERMES
 from inference.text.model_text import ModelText
 
 STOP = INDEX["s6_finish.stop"]
@@ -74,7 +76,7 @@ class Choice:
         calls: CallFinder | None,
         finder: ThoughtFinder | None,
     ) -> None:
-        self.decoder = text.decoder() if text else None
+        self.decoder = text.decoder(calls=calls is not None) if text else None
         self.stop = StopFinder(stops) if stops else NO_STOP
         self.safety = safety
         self.thoughts = thoughts
@@ -123,6 +125,7 @@ class Finisher:
         self.bare = not (self._singly or self.screens or ask.tools) and text is not None
 
         marks = text.marks if text is not None and opened is not False else None
+        form = (text.form if text is not None else None) or HERMES
 
         def screen() -> SafetyFilter | None:
             return SafetyFilter(mode, safety) if self.screens else None
@@ -133,8 +136,10 @@ class Finisher:
                 ask.stop,
                 safety=screen(),
                 thoughts=None if text and marks is None else screen(),
-                calls=CallFinder(f"call_{call.request.hex()}_{place}") if ask.tools else None,
-                finder=ThoughtFinder(marks, text.decoder(), opened=bool(opened))
+                calls=CallFinder(f"call_{call.request.hex()}_{place}", form, ask.tools)
+                if ask.tools
+                else None,
+                finder=_thought_finder(text, marks, opened=bool(opened))
                 if text and marks
                 else None,
             )
@@ -234,6 +239,8 @@ class Finisher:
         only = output.finish is not None and not choice.tokens
         choice.tokens += output.delivered
         text = detokenize(self._call, choice.decoder, output, only=only)
+        if choice.finder is not None and choice.finder.lead:
+            text, choice.finder.lead = choice.finder.lead + text, ""
         if self.bare:
             self._call.spans.idle(STOP)
             return text, output.finish
@@ -336,6 +343,14 @@ class Finisher:
             text += await screen.close()
         self._call.spans.add(SAFETY, began)
         return text, CONTENT_FILTER if screen.blocked else reason
+
+
+def _thought_finder(
+    text: ModelText, marks: ThinkMarks | ChannelMarks, *, opened: bool
+) -> ThoughtFinder:
+    if isinstance(marks, ChannelMarks):
+        return ChannelFinder(marks, text.decoder())
+    return ThoughtFinder(marks, text.decoder(), opened=opened)
 
 
 def _singles(output: Output) -> list[Output]:

@@ -12,13 +12,14 @@ from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
 from controlplane.gateway.nodes.models import ServedModel
 from controlplane.gateway.nodes.stream import JobStream
-from controlplane.gateway.openai.structured import after_thoughts
+from controlplane.gateway.openai.structured import after_thoughts, bounded
 from controlplane.gateway.openai.upstream import request_json
 from controlplane.gateway.plan import PlannedStep
 from controlplane.gateway.refusal import Refusal, bad_field, no_node
 from controlplane.gateway.results import Asked, Cluster, Placement, Prepared, Prompt
 from controlplane.gateway.s1_admission.hold import prompt_bound
 from controlplane.gateway.s3_tokenize.assemble import assemble
+from controlplane.gateway.s3_tokenize.blocks import hash_text
 from controlplane.gateway.s3_tokenize.template import ignored_variables
 from controlplane.gateway.s3_tokenize.tokenize import encode_ask, tokenize
 from controlplane.gateway.s3_tokenize.window import ContextWindow, check_total
@@ -30,6 +31,7 @@ from controlplane.gateway.snapshot import ModelRecord
 from controlplane.gateway.tasks.continuation import Continuation, can_continue
 from controlplane.gateway.tasks.pictures import shown_pictures
 from controlplane.gateway.tasks.repeated import RepeatedPrompts
+from controlplane.gateway.toolform import calls_grammar
 from controlplane.kernel.clock import monotonic_ns, wall_s
 from inference.contract.frames import Output, Sampling, Usage
 from inference.contract.parts import ShownPicture
@@ -40,8 +42,8 @@ SCORES_MAX = 262_144
 
 
 class Encoded(msgspec.Struct, frozen=True):
-    """Prompts as the nodes of a model take them: token ids, or the request itself; `lengths` where
-    there are several.
+    """Prompts as the nodes of a model take them: token ids, or the request itself, with the ids as
+    far as they are known here; `lengths` where there are several.
     """
 
     tokens: list[int]
@@ -68,7 +70,7 @@ class Generation:
         if served is None:
             raise no_node(model.name)
         encoded = await self._encode(served, model)
-        if encoded.request_json:
+        if encoded.request_json and not encoded.tokens:
             return prompt_bound(self._asked.ask, model)
         return len(encoded.tokens)
 
@@ -84,25 +86,22 @@ class Generation:
             output_tokens=step.output_tokens,
             seen_tokens=sum(each.tokens for each in encoded.pictures),
         )
-        prompt = tokenize(
-            self._call,
-            self._asked.ask,
-            longest,
-            window=window,
-            cluster=cluster,
-            salt=self._asked.project.cache_salt(wall_s()),
-        )
-        scored = self._asked.ask.sampling.prompt_logprobs is not None
+        ask, salt = self._asked.ask, self._asked.project.cache_salt(wall_s())
+        prompt = tokenize(self._call, ask, longest, window=window, cluster=cluster, salt=salt)
+        scored = ask.sampling.prompt_logprobs is not None
         if lengths or encoded.pictures or scored:
-            _check_scores(self._asked.ask, len(tokens))
+            _check_scores(ask, len(tokens))
             # Nothing of them is looked for in caches.
             nothing: dict[int, list[bytes]] = {size: [] for size in prompt.chains}
             prompt = msgspec.structs.replace(
                 prompt, tokens=tokens, lengths=lengths, chains=nothing, pictures=encoded.pictures
             )
         if encoded.request_json:
-            return msgspec.structs.replace(prompt, text=encoded.request_json)
-        if served.text is not None and (ignored := ignored_variables(self._asked.ask, served.text)):
+            chains = prompt.chains
+            if not (tokens or lengths):
+                chains = hash_text(encoded.request_json, block_sizes=chains, salt=prompt.salt)
+            return msgspec.structs.replace(prompt, text=encoded.request_json, chains=chains)
+        if served.text is not None and (ignored := ignored_variables(ask, served.text)):
             return msgspec.structs.replace(prompt, ignored=ignored)
         return prompt
 
@@ -113,7 +112,8 @@ class Generation:
 
     async def _encode(self, served: ServedModel, model: ModelRecord) -> Encoded:
         """Made once for each tokenizer, or model that sees: by stage 3, or when a hold asks."""
-        kind = served.digest, model.name if self._asked.ask.pictures else ""
+        own = served.takes_text or self._asked.ask.pictures
+        kind = served.digest, model.name if own else ""
         encoded = self._encoded.get(kind)
         if encoded is None:
             encoded = self._encoded[kind] = await self._encode_anew(served, model)
@@ -125,16 +125,26 @@ class Generation:
         if self._asked.ask.pictures:
             ask = await shown_pictures(self._call, ask, self._asked, model, self._state)
             pictures = tuple(ShownPicture(jpeg=p.jpeg, tokens=p.tokens) for p in ask.pictures)
-        if served.text is None:
-            # The server behind the node has the tokenizer, and refuses what is too long.
-            return Encoded([], request_json(ask), [0] * len(ask.prompts), pictures)
         window_tokens = min(model.context_window, served.context_window)
         salt = self._asked.project.salt
+        if served.takes_text:
+            body, tokens = request_json(ask), list[int]()
+            if served.text is not None and not (pictures or ask.prompts):
+                try:
+                    tokens = await encode_ask(
+                        self._call, ask, served.text, window_tokens=window_tokens, salt=salt
+                    )
+                except Refusal as refusal:
+                    if refusal.code == "context_length_exceeded":
+                        raise
+                    # What our copy of the template does not take, the server's own may.
+            return Encoded(tokens, body, [0] * len(ask.prompts), pictures)
+        if served.text is None:
+            raise no_node(model.name)
         encode = partial(encode_ask, text=served.text, window_tokens=window_tokens, salt=salt)
         if not ask.prompts:
             return Encoded(await encode(self._call, ask))
-        tokens: list[int] = []
-        lengths: list[int] = []
+        tokens, lengths = [], list[int]()
         for each in ask.singly():
             ids = await encode(self._call, each)
             tokens += ids
@@ -155,6 +165,8 @@ class TextAnswer:
         self, call: Call, asked: Asked, prepared: Prepared, state: AppState, writer: WriterMaker
     ) -> None:
         served = prepared.cluster.served
+        # What the server behind a node answers is text already.
+        text = None if served.takes_text else served.text
         self._call = call
         self._ask = asked.ask
         self._step = prepared.step
@@ -162,11 +174,11 @@ class TextAnswer:
         self._state = state
         self._pieces: dict[int, Piece] = {}
         self._continuation = Continuation() if _continues(asked, prepared.prompt) else None
-        self._sampling, opened = _thinking(asked.ask, served.text, prepared.prompt)
+        self._sampling, opened = _thinking(asked.ask, text, prepared.prompt)
         self._finisher = Finisher(
             call,
             asked.ask,
-            served.text,
+            text,
             mode=asked.project.safety,
             safety=state.safety,
             opened=opened,
@@ -177,7 +189,7 @@ class TextAnswer:
         self._stream: JobStream | None = None
         self._repeated: RepeatedPrompts | None = None
         if asked.ask.repeats_prompt:
-            self._repeated = RepeatedPrompts(asked.ask, prepared.prompt, served.text)
+            self._repeated = RepeatedPrompts(asked.ask, prepared.prompt, text)
         self._writer: Writer = writer(
             call.request,
             asked.ask,
@@ -213,7 +225,7 @@ class TextAnswer:
         work = JobWork(
             model=self._step.model.name,
             sampling=sampling,
-            tokens=prompt.tokens,
+            tokens=[] if prompt.text else prompt.tokens,
             chains=prompt.chains,
             output_tokens=prompt.output_tokens,
             salt=prompt.salt,
@@ -361,11 +373,17 @@ def _thinking(ask: Ask, text: ModelText | None, prompt: Prompt) -> tuple[Samplin
     """
     marks = text.marks if text is not None and ask.operation == "chat" else None
     opened = False if marks is None else marks.opened(prompt.tokens)
-    grammar = ask.sampling.grammar
-    if marks is None or opened is False or grammar is None:
+    grammar, calls = ask.sampling.grammar, ask.calls
+    if grammar is None:
         return ask.sampling, opened
-    wanted = after_thoughts(grammar, ask.grammar_field, marks, opened=bool(opened))
-    return msgspec.structs.replace(ask.sampling, grammar=wanted.grammar), opened
+    if calls is not None and text is not None and text.form is not None:
+        source = calls_grammar(calls, text.form, text.names)
+        grammar = bounded("lark", source, ask.grammar_field).grammar
+    if marks is not None and opened is not False:
+        field, called = ask.grammar_field, calls is not None
+        wanted = after_thoughts(grammar, field, marks, opened=bool(opened), calls=called)
+        grammar = wanted.grammar
+    return msgspec.structs.replace(ask.sampling, grammar=grammar), opened
 
 
 def _continues(asked: Asked, prompt: Prompt) -> bool:

@@ -131,8 +131,6 @@ async def _way(
 def _placed(call: Call, asked: Asked, prepared: Prepared, state: AppState) -> Way:
     """The most of the prompt that a node has cached, and why not more."""
     cluster = prepared.cluster
-    if cluster.served.text is None:
-        return Way(prepared, 0, None)
     roster = state.routing.roster(cluster.nodes)
     sought = sought_of(asked, prepared)
     overlap = find_overlap(call, sought, state.fleet, state.routing, roster=roster)
@@ -151,7 +149,7 @@ def _placed(call: Call, asked: Asked, prepared: Prepared, state: AppState) -> Wa
 def _forecast(asked: Asked, way: Way | None, met: Met) -> Forecast:
     ask, plan = asked.ask, asked.plan
     step = plan.steps[0] if way is None else way.prepared.step
-    counted = way is not None and not way.prepared.prompt.text
+    counted = way is not None and bool(way.prepared.prompt.tokens)
     tokens, output = prompt_bound(ask, step.model), step.output_tokens
     if way is not None and counted:
         tokens, output = len(way.prepared.prompt.tokens), way.prepared.prompt.output_tokens

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import yaml
@@ -46,7 +46,7 @@ _HOUR_MIN, _DAY_MIN = 60, 1_440
 _NAME_CHARS_MAX = 63
 
 
-class Imported(NamedTuple):
+class Imported(msgspec.Struct, frozen=True):
     """How many objectives were made, and how many of that name were there already."""
 
     made: int

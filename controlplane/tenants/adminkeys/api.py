@@ -11,7 +11,7 @@ from rest_framework.response import Response
 
 from controlplane.core.answers import Changed, answer_of
 from controlplane.core.api.schema import CREATED, operation
-from controlplane.core.api.views import ApiView
+from controlplane.core.api.views import OF_ORGANIZATION, ApiView
 from controlplane.core.permissions import Action
 from controlplane.kernel.ids import AdminKeyId, public_id
 from controlplane.tenants.access import require
@@ -50,7 +50,7 @@ class NewAdminKeyJson(AdminKeyJson):
     secret: str
 
 
-class AdminKeysView(ApiView):
+class AdminKeysView(ApiView, under=f"{OF_ORGANIZATION}/admin-keys"):
     """What operations on admin keys share: rights come before bodies."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
@@ -58,35 +58,34 @@ class AdminKeysView(ApiView):
         require(self.actor(), Action.ADMIN_KEY_MANAGE, kwargs["organization_id"])
 
 
-class AdminKeys(AdminKeysView):
+class AdminKeys(AdminKeysView, at=""):
     @operation(list_of=AdminKeyJson)
-    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def get(self) -> Response:
         """List admin keys without secrets, newest first."""
         found = adminkeys.adminkey_list(**self.whose(), ask=self.page_ask("adminkey"))
         return self.page(found, adminkey_json)
 
     @operation(body=AdminKeyBody, answer={CREATED: NewAdminKeyJson}, example=EXAMPLE, step_up=True)
-    def post(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def post(self, wanted: AdminKeyBody) -> Response:
         """Create an admin key, within the permissions of its creator; needs confirmation."""
-        wanted = self.body(AdminKeyBody)
         draft = adminkeys.AdminKeyDraft(wanted.label, wanted.actions, wanted.lifetime_days)
         made = adminkeys.adminkey_create(**self.whose(), draft=draft)
         body: NewAdminKeyJson = {**adminkey_json(made.key), "secret": made.secret}
         return Response(body, status=CREATED, headers={"Cache-Control": "no-store"})
 
 
-class OneAdminKey(AdminKeysView):
+class OneAdminKey(AdminKeysView, at="/<adminkey:key_id>"):
     @operation(answer=AdminKeyJson)
-    def get(self, request: Request, organization_id: uuid.UUID, key_id: uuid.UUID) -> Response:
+    def get(self, organization_id: uuid.UUID, key_id: uuid.UUID) -> AdminKeyJson:
         """Get an admin key without its secret."""
-        return Response(adminkey_json(self._found(organization_id, key_id)))
+        return adminkey_json(self._found(organization_id, key_id))
 
     @operation(answer=Changed)
-    def delete(self, request: Request, organization_id: uuid.UUID, key_id: uuid.UUID) -> Response:
+    def delete(self, organization_id: uuid.UUID, key_id: uuid.UUID) -> Changed:
         """Revoke an admin key; it stays in the list."""
         key = self._found(organization_id, key_id)
         changed = adminkeys.adminkey_revoke(actor=self.actor(), key=key)
-        return Response({"id": public_id("adminkey", key.id), "changed": changed})
+        return {"id": public_id("adminkey", key.id), "changed": changed}
 
     def _found(self, organization_id: uuid.UUID, key_id: uuid.UUID) -> AdminKey:
         return adminkeys.adminkey_get(**self.whose(), key_id=key_id)

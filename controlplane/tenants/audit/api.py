@@ -8,12 +8,11 @@ from datetime import datetime
 from typing import Any, TypedDict
 
 from drf_spectacular.utils import OpenApiParameter
-from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.core.answers import answer_of
 from controlplane.core.api.schema import operation
-from controlplane.core.api.views import ApiView
+from controlplane.core.api.views import OF_ORGANIZATION, ApiView
 from controlplane.core.audit.chain import chain_head
 from controlplane.core.models import AuditEntry
 from controlplane.core.permissions import Action
@@ -70,28 +69,28 @@ class AuditView(ApiView):
         return self.page(rows, audit_json)
 
 
-class InstallationAudit(AuditView):
+class InstallationAudit(AuditView, at="api/audit"):
     @operation(list_of=AuditJson, params=SEARCH)
-    def get(self, request: Request) -> Response:
+    def get(self) -> Response:
         """List changes to the installation, newest first."""
         return self.found(None)
 
 
-class OrganizationAudit(AuditView):
+class OrganizationAudit(AuditView, at=f"{OF_ORGANIZATION}/audit"):
     @operation(list_of=AuditJson, params=SEARCH)
-    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def get(self, organization_id: uuid.UUID) -> Response:
         """List changes in an organization, newest first."""
         return self.found(organization_id)
 
 
-class AuditHead(ApiView):
+class AuditHead(ApiView, at="api/audit/head"):
     @operation(answer=HeadJson)
-    def get(self, request: Request) -> Response:
+    def get(self) -> HeadJson:
         """Get the latest link of the audit chain. Staff only."""
         require(self.actor(), Action.INSTALLATION_AUDIT)
         head = chain_head()
         number, digest = head or (None, None)
-        return Response({"number": number, "digest": digest})
+        return {"number": number, "digest": digest}
 
 
 def audit_json(row: AuditEntry) -> AuditJson:

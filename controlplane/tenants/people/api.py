@@ -7,12 +7,11 @@ from uuid import UUID
 import msgspec
 from django.core.exceptions import ValidationError
 from django.utils import timezone
-from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.core.answers import Changed, answer_of
 from controlplane.core.api.schema import CREATED, Whole, operation
-from controlplane.core.api.views import ApiView
+from controlplane.core.api.views import OF_ORGANIZATION, ApiView
 from controlplane.core.permissions import Action, Role
 from controlplane.kernel.ids import InvitationId, UserId, public_id
 from controlplane.tenants.access import require
@@ -96,38 +95,37 @@ class PasswordLinkJson(TypedDict):
     path: str
 
 
-class Members(ApiView):
+class Members(ApiView, at=f"{OF_ORGANIZATION}/members"):
     @operation(list_of=Whole(MemberJson))
-    def get(self, request: Request, organization_id: UUID) -> Response:
+    def get(self) -> Response:
         """List members, for those who manage them."""
         rows = member_list(**self.whose())
         return self.listed(rows, member_json, "user_id")
 
 
-class OneMember(ApiView):
+class OneMember(ApiView, at=f"{OF_ORGANIZATION}/members/<user:user_id>"):
     @operation(body=RoleBody, answer=MemberJson, step_up=True)
-    def put(self, request: Request, organization_id: UUID, user_id: UUID) -> Response:
+    def put(self, organization_id: UUID, user_id: UUID) -> MemberJson:
         """Set the role of a member, within the caller's own permissions."""
         actor = self.actor()
         found = member_get(actor=actor, organization_id=organization_id, user_id=user_id)
         role = read_role(self.body(RoleBody).role)
         membership_set(actor=actor, organization=found.organization, user=found.user, role=role)
         rows = member_list(actor=actor, organization_id=organization_id)
-        return Response(member_json(next(r for r in rows if r.membership.user_id == user_id)))
+        return member_json(next(r for r in rows if r.membership.user_id == user_id))
 
     @operation(answer=EndedJson, step_up=True)
-    def delete(self, request: Request, organization_id: UUID, user_id: UUID) -> Response:
+    def delete(self, organization_id: UUID, user_id: UUID) -> EndedJson:
         """Remove a member; returns the keys that they created, which stay active."""
         actor = self.actor()
         found = member_get(actor=actor, organization_id=organization_id, user_id=user_id)
         left = membership_end(actor=actor, membership=found)
-        body = {"user_id": public_id("user", user_id), "keys_left": [key.redacted for key in left]}
-        return Response(body)
+        return {"user_id": public_id("user", user_id), "keys_left": [key.redacted for key in left]}
 
 
-class PasswordLink(ApiView):
+class PasswordLink(ApiView, at=f"{OF_ORGANIZATION}/members/<user:user_id>/password-link"):
     @operation(answer={CREATED: PasswordLinkJson}, step_up=True)
-    def post(self, request: Request, organization_id: UUID, user_id: UUID) -> Response:
+    def post(self, organization_id: UUID, user_id: UUID) -> Response:
         """Create a one-time password link, valid for a day; returned only once."""
         actor = self.actor()
         found = member_for_link(actor=actor, organization_id=organization_id, user_id=user_id)
@@ -136,14 +134,14 @@ class PasswordLink(ApiView):
         return Response(body, status=CREATED, headers={"Cache-Control": "no-store"})
 
 
-class Security(ApiView):
+class Security(ApiView, at=f"{OF_ORGANIZATION}/security"):
     @operation(answer=SecurityJson)
-    def get(self, request: Request, organization_id: UUID) -> Response:
+    def get(self, organization_id: UUID) -> Response:
         """Get the security settings of an organization."""
         return self._answer(organization_id)
 
     @operation(body=SecurityBody, answer=SecurityJson, step_up=True)
-    def put(self, request: Request, organization_id: UUID) -> Response:
+    def put(self, organization_id: UUID) -> Response:
         """Set whether members need a second factor."""
         require(self.actor(), Action.SECURITY_SET, organization_id)
         required = self.body(SecurityBody).second_factor_required
@@ -159,15 +157,15 @@ class Security(ApiView):
         return Response(body)
 
 
-class Invitations(ApiView):
+class Invitations(ApiView, at=f"{OF_ORGANIZATION}/invitations"):
     @operation(list_of=Whole(InvitationJson))
-    def get(self, request: Request, organization_id: UUID) -> Response:
+    def get(self) -> Response:
         """List invitations without their links."""
         rows = services.invitation_list(**self.whose())
         return self.listed(rows, invitation_json)
 
     @operation(body=InvitationBody, answer={CREATED: NewInvitationJson}, step_up=True)
-    def post(self, request: Request, organization_id: UUID) -> Response:
+    def post(self, organization_id: UUID) -> Response:
         """Invite a person; the link works once, for seven days, and replaces earlier ones."""
         actor = self.actor()
         organization = organization_of(actor=actor, organization_id=organization_id)
@@ -179,16 +177,16 @@ class Invitations(ApiView):
         return Response(body, status=CREATED, headers={"Cache-Control": "no-store"})
 
 
-class OneInvitation(ApiView):
+class OneInvitation(ApiView, at=f"{OF_ORGANIZATION}/invitations/<invite:invitation_id>"):
     @operation(answer=Changed)
-    def delete(self, request: Request, organization_id: UUID, invitation_id: UUID) -> Response:
+    def delete(self, organization_id: UUID, invitation_id: UUID) -> Changed:
         """Withdraw an invitation; its link stops working."""
         actor = self.actor()
         found = services.invitation_get(
             actor=actor, organization_id=organization_id, invitation_id=invitation_id
         )
         changed = services.invitation_withdraw(actor=actor, invitation=found)
-        return Response({"id": public_id("invite", found.id), "changed": changed})
+        return {"id": public_id("invite", found.id), "changed": changed}
 
 
 def read_role(text: str) -> Role:

@@ -21,6 +21,7 @@ from inference.compact.batch.tensors import (
     AttentionPlan,
     DecodeGroup,
     PrefillSpan,
+    SpanBatch,
     round_up,
 )
 from inference.compact.candidates import Candidates, first_that_agrees
@@ -31,34 +32,42 @@ log = logging.getLogger("inference.compact")
 
 Decode = Callable[[Tensor, KvCache, int, DecodeGroup], Tensor]
 Prefill = Callable[[Tensor, KvCache, int, PrefillSpan], Tensor]
+Together = Callable[[Tensor, KvCache, int, AttentionPlan], Tensor]
 Kernel = Callable[[Tensor, KvCache, int, Any], Tensor]
 PAGED = "inference.compact.attention.paged"
 DECODES = ((PAGED, "decode_paged"),)
 PREFILLS = ((PAGED, "prefill_paged"),)
+TOGETHER = ((PAGED, "attend_together"),)
 # It takes no float32.
 HALF_PREFILLS = (("inference.compact.attention.fused", "prefill_torch_flash"), *PREFILLS)
 LENGTHS = (1, 31, 32, 33, 300)
 # Rows and length of prefills: from the first token, and behind a prefix.
-SPANS = ((70, 70), (130, 167))
+SPANS = ((70, 70), (130, 167), (2, 300), (1, 1))
 KEYS = round_up(max(LENGTHS), KEYS_STEP)
 WINDOWS = (None, 29)
+SPARE = 3
 TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 3e-2}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kernels:
-    """The functions that attend, and which of the two need masks in a plan."""
+    """The functions that attend, and which of the first two need masks in a plan. `together` takes
+    steps of several prefill spans, decoding rows included, where a device has such a kernel.
+    """
 
     decode: Decode
     prefill: Prefill
     decode_masks: bool
     prefill_masks: bool
+    together: Together | None = None
 
     def attend(self, queries: Tensor, cache: KvCache, layer: int, plan: AttentionPlan) -> Tensor:
         """Outputs `[rows, heads * head_dim]` of queries `[rows, heads, head_dim]`, which the plan
         covers from the first on, spare ones excepted; the step's own keys and values must have been
         stored.
         """
+        if self.together is not None and plan.spans is not None:
+            return self.together(queries, cache, layer, plan).reshape(len(queries), -1)
         parts = [
             self.decode(queries[group.start : group.stop], cache, layer, group)
             for group in plan.decodes
@@ -79,6 +88,9 @@ ON_CPU = Kernels(
 )
 
 
+FLOOR = Kernels(decode=decode_fused, prefill=prefill_fused, decode_masks=True, prefill_masks=True)
+
+
 class Trial:
     """Random queries against random blocks; torch's own attention says what is right."""
 
@@ -94,47 +106,72 @@ class Trial:
 
     def decodes(self, kernel: Decode) -> bool:
         """Whether decode attention agrees for several lengths, with and without a window."""
-        for window in WINDOWS:
-            lengths = torch.tensor(LENGTHS, device=self.blocks.device)
-            group = DecodeGroup(
-                start=0,
-                stop=len(LENGTHS),
-                window=window,
-                table=torch.stack([self._table() for _ in LENGTHS]),
-                lengths=lengths,
-                mask=decode_mask(lengths, KEYS, window, self.blocks.dtype),
-            )
-            if not self._agree(kernel, decode_fused, group):
-                return False
-        return True
+        groups = [self._group(window) for window in WINDOWS]
+        return all(self._agree(kernel, decode_fused, group, group.stop) for group in groups)
 
     def prefills(self, kernel: Prefill) -> bool:
         """Whether prefill attention agrees with and without a prefix and a window."""
-        for window in WINDOWS:
-            for rows, length in SPANS:
-                span = PrefillSpan(
-                    start=0,
-                    stop=rows,
-                    length=length,
-                    window=window,
-                    table=self._table()[None],
-                    lengths=torch.tensor([length], device=self.blocks.device),
-                    mask=lower_right(rows, length, window, self.blocks.device, self.blocks.dtype),
-                )
-                if not self._agree(kernel, prefill_fused, span):
-                    return False
-        return True
+        spans = [self._span(0, *sizes, window) for window in WINDOWS for sizes in SPANS]
+        return all(self._agree(kernel, prefill_fused, span, span.stop) for span in spans)
+
+    def together(self, kernel: Together) -> bool:
+        """Whether a whole step agrees: decoding rows, spans of any length, and spare rows."""
+        return all(
+            self._agree(kernel, _by_parts, plan, plan.prefills[-1].stop + SPARE)
+            for plan in map(self._plan, WINDOWS)
+        )
+
+    def _plan(self, window: int | None) -> AttentionPlan:
+        """Each span twice: as one of many, and by itself for torch."""
+        group, spans = self._group(window), list[PrefillSpan]()
+        for rows, length in SPANS:
+            spans.append(self._span(spans[-1].stop if spans else group.stop, rows, length, window))
+        edges = [span.start for span in spans] + [spans[-1].stop]
+        batch = SpanBatch(
+            window=window,
+            starts=torch.tensor(edges, device=self.blocks.device),
+            lengths=torch.cat([span.lengths for span in spans]),
+            table=torch.cat([span.table for span in spans]),
+        )
+        return AttentionPlan(decodes=[group], prefills=spans, spans=batch)
+
+    def _group(self, window: int | None) -> DecodeGroup:
+        lengths = torch.tensor(LENGTHS, device=self.blocks.device)
+        return DecodeGroup(
+            start=0,
+            stop=len(LENGTHS),
+            window=window,
+            table=torch.stack([self._table() for _ in LENGTHS]),
+            lengths=lengths,
+            mask=decode_mask(lengths, KEYS, window, self.blocks.dtype),
+        )
+
+    def _span(self, start: int, rows: int, length: int, window: int | None) -> PrefillSpan:
+        return PrefillSpan(
+            start=start,
+            stop=start + rows,
+            length=length,
+            window=window,
+            table=self._table()[None],
+            lengths=torch.tensor([length], device=self.blocks.device),
+            mask=lower_right(rows, length, window, self.blocks.device, self.blocks.dtype),
+        )
 
     def _table(self) -> Tensor:
         device = self.blocks.device
         return torch.randperm(self.block_count, generator=self.random, device=device)
 
-    def _agree(self, kernel: Kernel, right: Kernel, rows: DecodeGroup | PrefillSpan) -> bool:
-        size = (rows.stop, self.shape.heads, self.shape.head_dim)
+    def _agree(self, kernel: Kernel, right: Kernel, plan: object, rows: int) -> bool:
+        size = (rows, self.shape.heads, self.shape.head_dim)
         queries = self.blocks.new_empty(size).normal_(generator=self.random)
-        found, expected = (each(queries, self.cache, 0, rows).float() for each in (kernel, right))
+        found, expected = (each(queries, self.cache, 0, plan).float() for each in (kernel, right))
         tolerance = TOLERANCES[self.blocks.dtype]
         return torch.allclose(found, expected, atol=tolerance, rtol=tolerance)
+
+
+def _by_parts(queries: Tensor, cache: KvCache, layer: int, plan: AttentionPlan) -> Tensor:
+    """By torch's own attention, each part by itself."""
+    return FLOOR.attend(queries, cache, layer, plan).view(queries.shape)
 
 
 def choose_kernels(shape: ModelShape, placement: Placement) -> Kernels:
@@ -147,7 +184,9 @@ def choose_kernels(shape: ModelShape, placement: Placement) -> Kernels:
     return best_of(DECODES, prefills, Trial(shape, placement))
 
 
-def best_of(decodes: Candidates, prefills: Candidates, trial: Trial) -> Kernels:
+def best_of(
+    decodes: Candidates, prefills: Candidates, trial: Trial, together: Candidates = TOGETHER
+) -> Kernels:
     """The first candidates that pass, each with torch's own as its floor."""
     decode = first_that_agrees(decodes, trial.decodes)
     prefill = first_that_agrees(prefills, trial.prefills)
@@ -159,4 +198,5 @@ def best_of(decodes: Candidates, prefills: Candidates, trial: Trial) -> Kernels:
         prefill=prefill or prefill_fused,
         decode_masks=decode is None,
         prefill_masks=prefill is None,
+        together=first_that_agrees(together, trial.together, slow="several prompts attend in turn"),
     )

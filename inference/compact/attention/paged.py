@@ -18,7 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from inference.compact.attention.cache import KvCache
-from inference.compact.batch.tensors import DecodeGroup, PrefillSpan
+from inference.compact.batch.tensors import AttentionPlan, DecodeGroup, PrefillSpan, SpanBatch
 
 
 class Tiling(NamedTuple):
@@ -50,36 +50,63 @@ LOG2_E = 1.4426950408889634
 
 def decode_paged(queries: Tensor, kv: KvCache, layer: int, group: DecodeGroup) -> Tensor:
     """Outputs `[rows, heads, head_dim]` of the group's queries of the same size."""
-    return _attend(queries, kv.blocks[layer], group, 1, DECODING)
+    return _attend(queries, kv.blocks[layer], group, 1, queries.new_empty(queries.shape))
 
 
 def prefill_paged(queries: Tensor, kv: KvCache, layer: int, span: PrefillSpan) -> Tensor:
     """Outputs `[rows, heads, head_dim]` of the span's queries of the same size."""
-    tiling = PREFILLING_WIDE if queries.dtype == torch.float32 else PREFILLING
-    return _attend(queries, kv.blocks[layer], span, len(queries), tiling)
+    out = queries.new_empty(queries.shape)
+    return _attend(queries, kv.blocks[layer], span, len(queries), out)
+
+
+def attend_together(queries: Tensor, kv: KvCache, layer: int, plan: AttentionPlan) -> Tensor:
+    """Outputs `[rows, heads, head_dim]` of a step's queries of the same size, zero for rows that
+    the plan does not cover. All spans are one launch, and so is each group.
+    """
+    out = queries.new_zeros(queries.shape)
+    for group in plan.decodes:
+        rows = slice(group.start, group.stop)
+        _attend(queries[rows], kv.blocks[layer], group, 1, out[rows])
+    if plan.spans is not None:
+        _attend(queries, kv.blocks[layer], plan.spans, len(queries), out)
+    return out
+
+
+def _tiling(seen: DecodeGroup | PrefillSpan | SpanBatch, dtype: torch.dtype) -> Tiling:
+    if isinstance(seen, DecodeGroup):
+        return DECODING
+    return PREFILLING_WIDE if dtype == torch.float32 else PREFILLING
 
 
 def _attend(
-    queries: Tensor, blocks: Tensor, seen: DecodeGroup | PrefillSpan, rows: int, tiling: Tiling
-) -> Tensor:
-    """Each entry of `seen.lengths` is a sequence, whose last `rows` positions are its queries."""
+    queries: Tensor, blocks: Tensor, seen: DecodeGroup | PrefillSpan | SpanBatch, rows: int,
+    out: Tensor,
+) -> Tensor:  # fmt: skip
+    """Each entry of `seen.lengths` is a sequence, whose last `rows` positions are its queries; of a
+    batch of spans those that it says, `rows` being all.
+    """
     count, heads, dim = queries.shape
     _, block, _, kv_heads, _ = blocks.shape
     group = heads // kv_heads
+    tiling = _tiling(seen, queries.dtype)
     splits = tiling.splits
     per_tile = max(1, tiling.rows // group)
-    out = queries.new_empty(count, heads, dim)
+    tiles, starts, spans = len(seen.lengths) * triton.cdiv(rows, per_tile), seen.lengths, 0
+    if isinstance(seen, SpanBatch):
+        # Each begins with a tile of its own; some of the last ones may have nothing to do.
+        starts, spans = seen.starts, len(seen.lengths)
+        tiles = rows // per_tile + spans
     parts, bests, totals = out, out, out
     if splits > 1:
         parts = queries.new_empty(splits, count, heads, dim, dtype=torch.float32)
         bests, totals = parts.new_empty(2, splits, count, heads)
-    grid = (len(seen.lengths) * triton.cdiv(rows, per_tile), kv_heads, splits)
     dim_tile = max(triton.next_power_of_2(dim), SIDE_LEAST)
-    _attend_tile[grid](
-        queries, blocks, seen.table, seen.lengths, parts, bests, totals,
-        dim**-0.5 * LOG2_E, rows, count * heads, queries.stride(0), seen.table.stride(0),
+    _attend_tile[(tiles, kv_heads, splits)](
+        queries, blocks, seen.table, seen.lengths, starts, parts, bests, totals,
+        dim**-0.5 * LOG2_E, rows, spans, count * heads, queries.stride(0), seen.table.stride(0),
         NO_WINDOW if seen.window is None else seen.window,
         GROUP=group, PER_TILE=per_tile, DIM=dim, BLOCK=block, WIDTH=kv_heads * dim, SPLITS=splits,
+        SPANS_TILE=triton.next_power_of_2(spans) if spans else 0,
         ROWS_TILE=max(triton.next_power_of_2(per_tile * group), SIDE_LEAST),
         DIM_TILE=dim_tile, KEYS_TILE=tiling.keys, PART_KEYS_MIN=PART_KEYS_MIN,
         num_warps=tiling.warps, num_stages=tiling.stages,
@@ -92,19 +119,25 @@ def _attend(
 
 
 # Compiled once for a model: sizes that vary from step to step must not be compiled separately.
-@triton.jit(do_not_specialize=("rows", "outputs", "table_stride"))  # type: ignore[untyped-decorator]
+@triton.jit(  # type: ignore[untyped-decorator]
+    do_not_specialize=("all_rows", "spans", "outputs", "table_stride")
+)
 def _attend_tile(
-    queries: tl.tensor, blocks: tl.tensor, table: tl.tensor, lengths: tl.tensor,
-    out: tl.tensor, bests: tl.tensor, totals: tl.tensor, scale: tl.tensor, rows: tl.tensor,
-    outputs: tl.tensor, query_stride: tl.tensor, table_stride: tl.tensor, window: tl.tensor,
-    GROUP: tl.constexpr, PER_TILE: tl.constexpr, DIM: tl.constexpr, BLOCK: tl.constexpr,
-    WIDTH: tl.constexpr, SPLITS: tl.constexpr, ROWS_TILE: tl.constexpr, DIM_TILE: tl.constexpr,
-    KEYS_TILE: tl.constexpr, PART_KEYS_MIN: tl.constexpr,
+    queries: tl.tensor, blocks: tl.tensor, table: tl.tensor, lengths: tl.tensor, starts: tl.tensor,
+    out: tl.tensor, bests: tl.tensor, totals: tl.tensor, scale: tl.tensor, all_rows: tl.tensor,
+    spans: tl.tensor, outputs: tl.tensor, query_stride: tl.tensor, table_stride: tl.tensor,
+    window: tl.tensor, GROUP: tl.constexpr, PER_TILE: tl.constexpr, DIM: tl.constexpr,
+    BLOCK: tl.constexpr, WIDTH: tl.constexpr, SPLITS: tl.constexpr, SPANS_TILE: tl.constexpr,
+    ROWS_TILE: tl.constexpr, DIM_TILE: tl.constexpr, KEYS_TILE: tl.constexpr,
+    PART_KEYS_MIN: tl.constexpr,
 ) -> None:  # fmt: skip
     """A few rows of one sequence, the query heads of one key head, one part of their keys."""
-    tiles = tl.cdiv(rows, PER_TILE)
-    sequence = tl.program_id(0) // tiles
-    first_query = tl.program_id(0) % tiles * PER_TILE
+    if SPANS_TILE > 0:
+        sequence, start, rows, first_query = _own_span(starts, spans, PER_TILE, SPANS_TILE)
+        if first_query >= rows:
+            return
+    else:
+        sequence, start, rows, first_query = _own_rows(all_rows, PER_TILE)
     kv_head = tl.program_id(1)
     split = tl.program_id(2)
     length = tl.load(lengths + sequence)
@@ -123,7 +156,7 @@ def _attend_tile(
     head = kv_head * GROUP + places % GROUP
     real = (places < PER_TILE * GROUP) & (query < rows)
     own = length - rows + query
-    row = sequence * rows + query
+    row = start + query
     result = row * (WIDTH // DIM * GROUP) + head
     if SPLITS > 1:
         result += split * outputs
@@ -147,6 +180,34 @@ def _attend_tile(
         tl.store(totals + result, total, mask=real)
     target = out + result.to(tl.int64)[:, None] * DIM + dims[None, :]
     tl.store(target, gathered.to(out.dtype.element_ty), mask=mine)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _own_rows(
+    rows: tl.tensor, PER_TILE: tl.constexpr
+) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
+    """As `_own_span`, of sequences that all have so many rows."""
+    tiles = tl.cdiv(rows, PER_TILE)
+    sequence = tl.program_id(0) // tiles
+    return sequence, sequence * rows, rows, tl.program_id(0) % tiles * PER_TILE
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _own_span(
+    starts: tl.tensor, spans: tl.tensor, PER_TILE: tl.constexpr, SPANS_TILE: tl.constexpr
+) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
+    """The span whose tile this program is, its first row and rows, and the first one of the tile.
+
+    Span `i` may begin `i` tiles later than its rows alone would: each leaves one unfilled at most.
+    """
+    numbers = tl.arange(0, SPANS_TILE)
+    known = numbers < spans
+    base = tl.load(starts)
+    begins = (tl.load(starts + numbers, mask=known, other=0) - base) // PER_TILE + numbers
+    sequence = tl.sum((known & (begins <= tl.program_id(0))).to(tl.int32), 0) - 1
+    start = tl.load(starts + sequence)
+    tile = tl.program_id(0) - ((start - base) // PER_TILE + sequence)
+    return sequence, start, tl.load(starts + sequence + 1) - start, tile * PER_TILE
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -229,6 +290,9 @@ def _add_up(
     dims = tl.arange(0, DIM_TILE)
     best = tl.load(bests + splits * outputs + result)
     full = best > float("-inf")
+    if tl.max(full.to(tl.int32), 0) == 0:
+        # A row without any key is none of this step's.
+        return
     total = tl.load(totals + splits * outputs + result, mask=full, other=0.0)
     share = tl.exp2(best - tl.max(best, 0))
     place = (splits.to(tl.int64) * outputs + result)[:, None] * DIM + dims[None, :]

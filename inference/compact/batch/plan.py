@@ -2,15 +2,53 @@
 prompt chunk to its own past and, causally, to itself.
 """
 
+from itertools import accumulate
+from typing import NamedTuple
+
 import torch
 
-from inference.compact.batch.tensors import KEYS_STEP, DecodeGroup, PrefillSpan, Uploader, round_up
+from inference.compact.batch.tensors import (
+    KEYS_STEP,
+    DecodeGroup,
+    PrefillSpan,
+    SpanBatch,
+    Uploader,
+    round_up,
+)
 from inference.compact.schedule.scheduler import Chunk
 
 # Sequences that attend in one call. On a CPU their gathered keys should stay in the cache between
 # gathering and use (8 was best of 4, 8, 16, 50 at 1,088 tokens); a GPU wants one large call.
 GROUP_ROWS_CPU = 8
 GROUP_ROWS_CUDA = 256
+
+
+class Rows(NamedTuple):
+    """What a step computes, row by row; `sampled` are the rows whose logits are needed."""
+
+    tokens: list[int]
+    positions: list[int]
+    slots: list[int]
+    sampled: list[int]
+
+
+def rows_of(laid_out: list[Chunk], chunks: list[Chunk], block_size: int) -> Rows:
+    """The rows of chunks as they are laid out; the sampled ones in the order of `chunks`."""
+    rows = Rows([], [], [], [])
+    end_row: dict[int, int] = {}
+    for chunk in laid_out:
+        span = range(chunk.start, chunk.start + chunk.count)
+        blocks = chunk.sequence.blocks
+        rows.tokens.extend(chunk.tokens)
+        rows.positions.extend(span)
+        rows.slots.extend(
+            blocks[place // block_size] * block_size + place % block_size for place in span
+        )
+        end_row[id(chunk)] = len(rows.tokens)
+    for chunk in chunks:
+        end = end_row[id(chunk)]
+        rows.sampled.extend(range(end - chunk.logit_rows, end))
+    return rows
 
 
 def plan_decodes(
@@ -76,6 +114,27 @@ def plan_prefills(
         )
         first_row += chunk.count
     return spans
+
+
+def plan_spans(
+    chunks: list[Chunk], first_row: int, block_size: int, upload: Uploader, window: int | None
+) -> SpanBatch:
+    """The same chunks for one call."""
+    firsts = [first_block(each.start, window, block_size) for each in chunks]
+    lengths = [
+        each.start + each.count - first * block_size
+        for each, first in zip(chunks, firsts, strict=True)
+    ]
+    count = -(-max(lengths) // block_size)
+    tables = [
+        _table(each, first, count, block_size) for each, first in zip(chunks, firsts, strict=True)
+    ]
+    return SpanBatch(
+        window=window,
+        starts=upload.integers(list(accumulate((c.count for c in chunks), initial=first_row))),
+        lengths=upload.integers(lengths),
+        table=upload.integers(tables),
+    )
 
 
 def first_block(position: int, window: int | None, block_size: int) -> int:

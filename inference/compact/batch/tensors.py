@@ -5,8 +5,10 @@ compiled code per shape, and 1,100 of them cost 300 MB after a few minutes.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 # (up to this many rows, in steps of); more rows come in the last step.
@@ -71,11 +73,28 @@ class PrefillSpan:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SpanBatch:
+    """All prefill spans of a step, for a kernel that takes them at once.
+
+    Span `i` has the rows from `starts[i]` to `starts[i + 1]`, and `lengths[i]` keys from the first
+    block in `table[i]` up to its last row; a row sees the last `window` of them up to its own.
+    """
+
+    window: int | None
+    starts: Tensor
+    lengths: Tensor
+    table: Tensor
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class AttentionPlan:
-    """Which rows attend to which keys, in all layers of one window."""
+    """Which rows attend to which keys, in all layers of one window. With `spans`, there are no
+    `prefills`.
+    """
 
     decodes: list[DecodeGroup]
     prefills: list[PrefillSpan]
+    spans: SpanBatch | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,7 +114,7 @@ class Batch:
 
 
 class Uploader:
-    """Integers from Python to the device; page-locked and asynchronous where that helps."""
+    """Numbers from Python to the device; page-locked and asynchronous where that helps."""
 
     def __init__(self, device: str) -> None:
         self.device = device
@@ -108,3 +127,8 @@ class Uploader:
     def floats(self, values: list[float] | list[list[float]], dtype: torch.dtype) -> Tensor:
         host = torch.tensor(values, dtype=dtype, pin_memory=self.pinned)
         return host.to(self.device, non_blocking=True) if self.pinned else host
+
+    def array(self, values: NDArray[Any]) -> Tensor:
+        """On a CPU the array's own memory."""
+        host = torch.from_numpy(values)
+        return host.pin_memory().to(self.device, non_blocking=True) if self.pinned else host

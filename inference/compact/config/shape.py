@@ -97,8 +97,10 @@ def read_shape(folder: Path) -> ModelShape:
 def _architecture(fields: Fields) -> tuple[str, Architecture]:
     names = fields.values.get("architectures")
     if not isinstance(names, list) or len(names) != 1 or names[0] not in ARCHITECTURES:
+        known = ", ".join(ARCHITECTURES)
         raise fields.error(
-            "architectures", f"{names!r} is not supported; one of {', '.join(ARCHITECTURES)} is"
+            "architectures",
+            f"{names!r} is not supported: this engine computes {known}; try --engine vllm",
         )
     return str(names[0]), ARCHITECTURES[names[0]]
 

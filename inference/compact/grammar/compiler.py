@@ -54,7 +54,7 @@ class GrammarMask:
         self._ended = False
         self._left_s = CHOICE_CPU_S
 
-    def fill(self, bits: bytearray) -> None:
+    def fill(self, bits: memoryview) -> None:
         """Bits of the tokens that may come next; none when a limit was reached."""
         row = np.frombuffer(bits, np.uint8)
         spent = self._left_s < 0

@@ -2,14 +2,15 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import torch
 
 from inference.compact.config.shape import ModelShape
 from inference.compact.native.choice import chosen, reason_against
-from inference.compact.options import CompactOptions
+from inference.compact.options import GPU_DEFAULTS, MEBIBYTE, CompactOptions
 from inference.errors import ModelError
 
 log = logging.getLogger("inference.compact")
@@ -23,12 +24,28 @@ REPEATS_MAX = 10
 SECONDS_MAX = 0.1
 # In a round: waiting for a GPU takes about as long as a short launch.
 LAUNCHES = {"cpu": 1, "cuda": 10}
+CPU_KV_BYTES = 256 * MEBIBYTE
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+# What stands behind the codes of one key or value in int8; see native/cache.h.
+SCALE_BYTES = 2
+
+
+class KvRoom(NamedTuple):
+    """What the size of the KV cache follows from: the share of the device's memory that may be in
+    use, and tokens and requests of the largest step.
+    """
+
+    share: float
+    step_tokens: int
+    running_max: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """The choice made; names as the node announces them. `slow`: why a CPU has no native code."""
+    """The choice made; names as the node announces them. `slow`: why a CPU has no native code.
+
+    With `kv_room`, `kv_blocks` is known only once the weights are loaded, and one until then.
+    """
 
     device: str
     dtype: str
@@ -37,11 +54,23 @@ class Placement:
     threads: int | None
     kernels: str = "torch"
     quantize: str = "off"
+    kv_dtype: str = "auto"
     slow: str = ""
+    kv_room: KvRoom | None = None
 
     @property
     def torch_dtype(self) -> torch.dtype:
         return DTYPES[self.dtype]
+
+    def block_bytes(self, shape: ModelShape) -> int:
+        """Of the keys and values of one block, all layers."""
+        token = layer_token_bytes(shape, self.dtype, self.kv_dtype)
+        return shape.layers * token * self.block_size
+
+
+def defaults_for(chosen: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Options that suit the device which these choose; raises `ModelError` as `choose_device`."""
+    return GPU_DEFAULTS if choose_device(chosen.get("device", "auto")) == "cuda" else {}
 
 
 def choose_placement(shape: ModelShape, options: CompactOptions) -> Placement:
@@ -50,29 +79,48 @@ def choose_placement(shape: ModelShape, options: CompactOptions) -> Placement:
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     kernels, slow = _choose_kernels(shape, options, device)
-    if options.quantize != "off" and kernels != "native":
-        reason = slow or f"kernels are {options.kernels}, the device is {device}"
-        raise ModelError(f"quantize: {options.quantize} needs native code: {reason}")
+    for option in ("quantize", "kv_dtype"):
+        asked = getattr(options, option)
+        if asked not in ("off", "auto") and kernels != "native":
+            reason = slow or f"kernels are {options.kernels}, the device is {device}"
+            raise ModelError(f"{option}: {asked} needs native code: {reason}")
     dtype = options.dtype
     if dtype == "auto":
         narrow = kernels == "native" or device == "cuda"
         narrow = narrow or bfloat16_pays(shape.hidden_size, 2 * shape.intermediate_size)
         dtype = "bfloat16" if narrow else "float32"
-    item = DTYPES[dtype].itemsize
-    token_bytes = shape.layers * 2 * shape.kv_heads * shape.head_dim * item
-    kv_blocks = options.kv_blocks or options.kv_bytes // (token_bytes * options.block_size)
-    if kv_blocks < 1:
-        raise ModelError(f"kv_bytes: {options.kv_bytes} hold not even one block of this model")
-    return Placement(
+    placement = Placement(
         device=device,
         dtype=dtype,
         block_size=options.block_size,
-        kv_blocks=kv_blocks,
+        kv_blocks=options.kv_blocks or 1,
         threads=options.threads,
         kernels=kernels,
         quantize=options.quantize,
+        kv_dtype=options.kv_dtype,
         slow=slow,
     )
+    return placement if options.kv_blocks else _sized(placement, shape, options)
+
+
+def _sized(placement: Placement, shape: ModelShape, options: CompactOptions) -> Placement:
+    """With the blocks of `kv_bytes`, or with what they will follow from."""
+    kv_bytes = options.kv_bytes
+    if kv_bytes is None and placement.device == "cuda":
+        room = KvRoom(options.gpu_memory, options.step_tokens, options.running_max)
+        return replace(placement, kv_room=room)
+    kv_bytes = kv_bytes or CPU_KV_BYTES
+    kv_blocks = kv_bytes // placement.block_bytes(shape)
+    if kv_blocks < 1:
+        raise ModelError(f"kv_bytes: {kv_bytes} hold not even one block of this model")
+    return replace(placement, kv_blocks=kv_blocks)
+
+
+def layer_token_bytes(shape: ModelShape, dtype: str, kv_dtype: str) -> int:
+    """Of one token's keys and values in one layer's cache."""
+    coded = shape.head_dim + SCALE_BYTES
+    head = coded if kv_dtype == "int8" else shape.head_dim * DTYPES[dtype].itemsize
+    return 2 * shape.kv_heads * head
 
 
 def choose_device(asked: str) -> str:

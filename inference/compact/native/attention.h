@@ -1,19 +1,16 @@
 /* Paged attention with a running softmax, block of 32 keys by block, bf16 with fp32 sums.
  *
- * A block of one key head is keys [D / 2][32][2], then values [16][D][2]: pairs as the dot-product
- * instruction reads them. Decoding and prefill take the same steps in the same order for a row, so
- * its result depends neither on the chunk that it came in nor on its neighbours. Masked keys weigh
- * exactly nothing.
+ * Decoding and prefill take the same steps in the same order for a row, so its result depends neither
+ * on the chunk that it came in nor on its neighbours. Masked keys weigh exactly nothing. Codes of
+ * int8 are multiplied as they are, in bf16: what they stand for goes into scores and weights.
  */
 #pragma once
 
-#include "gemm.h"
+#include "cache.h"
 
-#define BLOCK 32
 #define BLOCK_COLUMNS (BLOCK / LANES)
 /* Query rows in one tile of a task. */
 #define TILE_QUERIES 64
-#define HEAD_DIM_MAX 256
 /* How far ahead blocks are called for: a decoding row spends less time on one than memory does. */
 #define BLOCKS_AHEAD 2
 /* A row's reference is moved only when a score passes it by this much: 2^8 is harmless in fp32. */
@@ -37,12 +34,14 @@ struct attention_scratch {
     _Alignas(LINE) pair_of_operands queries[TILE_QUERIES * HEAD_DIM_MAX / 2];
     _Alignas(LINE) float scores[GROUP_ROWS][BLOCK];
     _Alignas(LINE) operand weights[GROUP_ROWS][BLOCK];
+    _Alignas(LINE) bf16 widened[2 * BLOCK * HEAD_DIM_MAX];
     float reference[TILE_QUERIES];
     int32_t position[TILE_QUERIES];
 };
 
 struct block_view {
-    const bf16 *keys, *values, *ahead;
+    /* `scales` of codes, else NULL. */
+    const bf16 *keys, *values, *ahead, *scales;
     int first, pairs, head_dim, window;
 };
 
@@ -70,19 +69,24 @@ static void move_reference(struct attention_scratch *s, int row, int place, int 
 }
 
 /* Scores of a row to weights; moves the row's reference where scores outgrow it. */
-INLINE void weigh(struct attention_scratch *s, int row, int place, int head_dim, uint32_t seen) {
+INLINE void weigh(struct attention_scratch *s, const struct block_view *block, int row, int place) {
+    const uint32_t seen = visible(block, s->position[row]);
     vec score[BLOCK_COLUMNS], bound = set1(s->reference[row] + SLACK);
     int over = 0;
     UNROLL for (int j = 0; j < BLOCK_COLUMNS; j++) {
         score[j] = load(&s->scores[place][LANES * j]);
         over |= any_above(seen >> LANES * j, score[j], bound);
     }
-    if (__builtin_expect(over, 0)) move_reference(s, row, place, head_dim, seen);
+    if (__builtin_expect(over, 0)) move_reference(s, row, place, block->head_dim, seen);
     vec reference = set1(s->reference[row]), sum = s->weight_sums[row];
     UNROLL for (int j = 0; j < BLOCK_COLUMNS; j++)
         score[j] = select_of(seen >> LANES * j, exp2_of(score[j] - reference), set1(0));
     UNROLL for (int j = 0; j < BLOCK_COLUMNS; j += 2) {
         sum += score[j] + score[j + 1];
+        if (block->scales) UNROLL for (int each = j; each < j + 2; each++) {
+            vec scaled = score[each] * widen(block->scales + BLOCK + LANES * each);
+            score[each] = select_of(seen >> LANES * each, scaled, set1(0));
+        }
         put_two(&s->weights[place][LANES * j], score[j], score[j + 1]);
     }
     s->weight_sums[row] = sum;
@@ -121,11 +125,14 @@ INLINE void group_block(struct attention_scratch *s, const struct block_view *bl
             .count = head_dim / 2,
         };
         add_products(score, pairs, rows, columns, 1);
+        if (block->scales) UNROLL for (int j = 0; j < columns; j++) {
+            vec scale = widen(block->scales + LANES * (first + j));
+            UNROLL for (int i = 0; i < rows; i++) score[i][j] *= scale;
+        }
         UNROLL for (int i = 0; i < rows; i++) UNROLL for (int j = 0; j < columns; j++)
             store(&s->scores[i][LANES * (first + j)], score[i][j]);
     }
-    for (int i = 0; i < rows; i++)
-        weigh(s, row + i, i, head_dim, visible(block, s->position[row + i]));
+    for (int i = 0; i < rows; i++) weigh(s, block, row + i, i);
     int d = 0;
     for (; d + columns * LANES <= head_dim; d += columns * LANES)
         gather(s, block, row, d, rows, columns);
@@ -141,9 +148,9 @@ static void rows_by_block(struct attention_scratch *s, const struct block_view *
 /* What a tile needs to know of the model: sizes, and the layer's blocks. */
 struct attention {
     const operand *queries;
-    const bf16 *blocks;
+    const char *blocks;
     operand *out;
-    int32_t heads, kv_heads, head_dim, window;
+    int32_t coded, heads, kv_heads, head_dim, window;
 };
 
 static void start_rows(struct attention_scratch *s, const struct attention *a,
@@ -179,16 +186,23 @@ static void finish_rows(const struct attention_scratch *s, const struct attentio
 static void attend(struct attention_scratch *s, const struct attention *a,
                    const struct tile_of_queries *tile, int kv_head) {
     const int sharing = a->heads / a->kv_heads, rows = tile->count * sharing;
-    const int64_t size = (int64_t)2 * BLOCK * a->head_dim;
+    const int64_t size = block_bytes(a->head_dim, a->coded);
     const int last = (tile->position + tile->count - 1) / BLOCK;
     const int begin = a->window ? tile->position - a->window + 1 : 0;
     struct block_view block = {.head_dim = a->head_dim, .window = a->window};
     start_rows(s, a, tile, kv_head, sharing);
     for (int index = begin > 0 ? begin / BLOCK : 0; index <= last; index++) {
         int ahead = index + BLOCKS_AHEAD <= last ? index + BLOCKS_AHEAD : last;
-        block.keys = a->blocks + ((int64_t)tile->table[index] * a->kv_heads + kv_head) * size;
-        block.values = block.keys + size / 2;
-        block.ahead = a->blocks + ((int64_t)tile->table[ahead] * a->kv_heads + kv_head) * size;
+        const char *at = a->blocks + ((int64_t)tile->table[index] * a->kv_heads + kv_head) * size;
+        const char *next = a->blocks + ((int64_t)tile->table[ahead] * a->kv_heads + kv_head) * size;
+        block.keys = (const bf16 *)at;
+        block.ahead = (const bf16 *)next;
+        if (a->coded) {
+            widen_codes(s->widened, at, next, a->head_dim);
+            block.scales = (const bf16 *)(at + 2 * BLOCK * a->head_dim);
+            block.keys = block.ahead = s->widened;
+        }
+        block.values = block.keys + BLOCK * a->head_dim;
         block.first = index * BLOCK;
         /* Beyond the tile's last token nothing is read: another sequence's rest may lie there. */
         int tokens = tile->position + tile->count - block.first;

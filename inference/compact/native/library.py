@@ -33,7 +33,7 @@ class Model(Structure):
         ("cache", c_void_p),
         ("head", Linear),
         ("blocks", c_int64),
-        *_all(c_int32, "hidden inner heads kv_heads head_dim depth"),
+        *_all(c_int32, "hidden inner heads kv_heads head_dim depth coded_cache"),
         ("norm_eps", c_float),
     )
 

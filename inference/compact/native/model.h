@@ -15,11 +15,11 @@ struct model {
     const bf16 *embedding;
     const float *norm;
     const struct layer *layers;
-    /* [layers][blocks][kv_heads][2][32 * D] */
-    bf16 *cache;
+    /* [layers][blocks][kv_heads] blocks of one head; see cache.h. */
+    char *cache;
     struct linear head;
     int64_t blocks;
-    int32_t hidden, inner, heads, kv_heads, head_dim, depth;
+    int32_t hidden, inner, heads, kv_heads, head_dim, depth, coded_cache;
     float norm_eps;
 };
 

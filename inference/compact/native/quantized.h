@@ -19,6 +19,8 @@
 /* Added to a small float, it leaves the nearest whole number in the lowest bits. */
 #define ROUNDER 12582912.0f
 
+typedef int8_t bytes_at __attribute__((vector_size(LANES), aligned(1)));
+
 /* Of 32 inputs: what a code stands for, their sum, and what is added for codes that start at 0. */
 struct quantized_scale {
     float scale, sum, offset;
@@ -33,7 +35,6 @@ struct quantized {
 /* A value that is not finite makes the sum NaN, and by it the whole row's result. */
 static void quantize_row(const struct quantized *to, const struct linear *linear, const operand *in,
                          int64_t row) {
-    typedef int8_t bytes_at __attribute__((vector_size(LANES), aligned(1)));
     int8_t *codes = to->codes + row * linear->k;
     struct quantized_scale *scale = to->scales + row * (linear->k / INPUTS);
     for (in += row * linear->k; codes != to->codes + (row + 1) * linear->k; codes += INPUTS, in += INPUTS) {

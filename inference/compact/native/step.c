@@ -6,7 +6,6 @@
  */
 #include "attention.h"
 #include "model.h"
-#include "quantized.h"
 #include "team.h"
 
 #include <sys/mman.h>
@@ -161,20 +160,6 @@ static void turn_head(float *head, const struct model *m, const float *norm, con
     }
 }
 
-static void store_key(bf16 *keys, const float *head, int head_dim, int token) {
-    bf16 rounded[HEAD_DIM_MAX];
-    for (int d = 0; d < head_dim; d += LANES) narrow(rounded + d, load(head + d));
-    for (int d = 0; d < head_dim; d += 2) memcpy(keys + d * BLOCK + 2 * token, rounded + d, 4);
-}
-
-/* The other half of the pair is another token's, which another thread may be writing. A chunk's
- * last token clears it, for what a past sequence left there might not be finite. */
-static void store_value(bf16 *values, const float *head, int head_dim, int token, int last) {
-    const int clears = last && token % 2 == 0;
-    for (int d = 0; d < head_dim; d += LANES)
-        put_halves(values + (token / 2 * head_dim + d) * 2, rounded(load(head + d)), token % 2, clears);
-}
-
 static void store_task(void *job, int task, int lane) {
     const struct pass *pass = job;
     const struct engine *e = pass->engine;
@@ -194,12 +179,12 @@ static void store_task(void *job, int task, int lane) {
             for (int d = 0; d < D; d += LANES) put(query + d, load(head + d));
         }
         int64_t block = pass->layer_blocks + place.block;
-        bf16 *keys = m->cache + block * m->kv_heads * 2 * BLOCK * D;
-        for (int h = 0; h < m->kv_heads; h++, head += D, keys += 2 * BLOCK * D) {
+        int64_t size = block_bytes(D, m->coded_cache);
+        char *to = m->cache + block * m->kv_heads * size;
+        for (int h = 0; h < m->kv_heads; h++, head += D, to += size) {
             turn_head(head, m, layer->k_norm, rope, 1);
-            int token = place.position % BLOCK;
-            store_key(keys, head, D, token);
-            store_value(keys + BLOCK * D, head + m->kv_heads * D, D, token, place.last);
+            (m->coded_cache ? store_codes : store_pairs)(
+                to, head, head + m->kv_heads * D, D, place.position % BLOCK, place.last);
         }
     }
 }
@@ -287,10 +272,10 @@ static void tile_sampled(struct pass *pass) {
 static void run_attention(struct pass *pass) {
     struct engine *e = pass->engine;
     const struct model *m = &e->model;
-    int64_t size = (int64_t)m->kv_heads * 2 * BLOCK * m->head_dim;
+    int64_t size = m->kv_heads * block_bytes(m->head_dim, m->coded_cache);
     pass->attention = (struct attention){
         .queries = e->queries, .out = e->attended, .blocks = m->cache + pass->layer_blocks * size,
-        .heads = m->heads, .kv_heads = m->kv_heads, .head_dim = m->head_dim,
+        .coded = m->coded_cache, .heads = m->heads, .kv_heads = m->kv_heads, .head_dim = m->head_dim,
         .window = pass->layer->window,
     };
     pass->heads_per_task = pass->tiles < SHARES * e->team->width ? 1 : m->kv_heads;

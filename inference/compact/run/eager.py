@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from inference.compact.batch.plan import plan_decodes, plan_prefills
+from inference.compact.batch.plan import plan_decodes, plan_prefills, plan_spans, rows_of
 from inference.compact.batch.tensors import AttentionPlan, Batch, Uploader, round_up_rows
 from inference.compact.layers.decoder import Decoder
 from inference.compact.schedule.scheduler import Chunk
@@ -24,31 +24,16 @@ class EagerModel:
 
     def _batch(self, chunks: list[Chunk]) -> Batch:
         cache = self.decoder.cache
-        size = cache.block_size
         decodes = sorted((c for c in chunks if c.count == 1), key=lambda chunk: chunk.start)
         prefills = [chunk for chunk in chunks if chunk.count > 1]
-        tokens: list[int] = []
-        positions: list[int] = []
-        slots: list[int] = []
-        end_row: dict[int, int] = {}
-        for chunk in decodes + prefills:
-            span = range(chunk.start, chunk.start + chunk.count)
-            blocks = chunk.sequence.blocks
-            tokens += chunk.tokens
-            positions += span
-            slots += [blocks[place // size] * size + place % size for place in span]
-            end_row[id(chunk)] = len(tokens)
-        sampled: list[int] = []
-        for chunk in chunks:
-            end = end_row[id(chunk)]
-            sampled += range(end - chunk.logit_rows, end)
-        spare_rows = round_up_rows(len(tokens)) - len(tokens)
-        spare_draws = round_up_rows(len(sampled)) - len(sampled)
+        rows = rows_of(decodes + prefills, chunks, cache.block_size)
+        spare_rows = round_up_rows(len(rows.tokens)) - len(rows.tokens)
+        spare_draws = round_up_rows(len(rows.sampled)) - len(rows.sampled)
         return Batch(
-            tokens=self.upload.integers(tokens + [0] * spare_rows),
-            positions=self.upload.integers(positions + [0] * spare_rows),
-            slots=self.upload.integers(slots + [cache.spare_slot] * spare_rows),
-            sampled=self.upload.integers(sampled + sampled[:1] * spare_draws),
+            tokens=self.upload.integers(rows.tokens + [0] * spare_rows),
+            positions=self.upload.integers(rows.positions + [0] * spare_rows),
+            slots=self.upload.integers(rows.slots + [cache.spare_slot] * spare_rows),
+            sampled=self.upload.integers(rows.sampled + rows.sampled[:1] * spare_draws),
             plans={
                 window: self._plan(decodes, prefills, window)
                 for window in set(self.decoder.shape.windows)
@@ -62,7 +47,11 @@ class EagerModel:
         decode_masks = cache.blocks.dtype if kernels.decode_masks else None
         prefill_masks = cache.blocks.dtype if kernels.prefill_masks else None
         size, first = cache.block_size, len(decodes)
+        groups = plan_decodes(decodes, size, self.upload, decode_masks, window)
+        if kernels.together is not None and len(prefills) > 1:
+            spans = plan_spans(prefills, first, size, self.upload, window)
+            return AttentionPlan(decodes=groups, prefills=[], spans=spans)
         return AttentionPlan(
-            decodes=plan_decodes(decodes, size, self.upload, decode_masks, window),
+            decodes=groups,
             prefills=plan_prefills(prefills, first, size, self.upload, prefill_masks, window),
         )

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from inference.compact.config.shape import ModelShape
 from inference.compact.layers.ops import rope_table
-from inference.compact.load.placement import Placement
+from inference.compact.load.placement import Placement, layer_token_bytes
 from inference.compact.load.weights import LayerWeights, Weights
 from inference.compact.native.choice import chosen
 from inference.compact.native.library import Layer, Model, Step
@@ -21,7 +21,6 @@ from inference.errors import ModelError
 
 # How long a helper looks for work before it sleeps: about the pause between two small steps.
 SPIN_NS = 200_000
-ITEM_BYTES = 2
 
 
 def load_native(shape: ModelShape, weights: Weights, placement: Placement) -> NativeDecoder:
@@ -43,11 +42,12 @@ class NativeDecoder:
         self.packer = Packer()
         threads = placement.threads or torch.get_num_threads()
         self.width = Width(threads)
-        block_bytes = shape.layers * shape.kv_heads * 2 * BLOCK * shape.head_dim * ITEM_BYTES
-        self._cache = map_huge(placement.kv_blocks * block_bytes)
+        token_bytes = layer_token_bytes(shape, placement.dtype, placement.kv_dtype)
+        self._cache = map_huge(placement.kv_blocks * shape.layers * BLOCK * token_bytes)
+        self._blocks = placement.kv_blocks
         # Taken now: a step that is the first to write to a huge page waits up to 2 ms for it.
         self.cache.zero_()
-        self._model = self._pack(weights, placement.kv_blocks)
+        self._model = self._pack(weights, placement)
         self._engine = library.sluice_open(self._model, threads, SPIN_NS)
         if not self._engine:
             raise ModelError("kernels: no room for the threads of the native code")
@@ -56,10 +56,9 @@ class NativeDecoder:
 
     @property
     def cache(self) -> Tensor:
-        """Packed keys and values, `[layers, blocks, kv_heads, 64 * head_dim]`, bits as int16."""
-        shape = self.shape
+        """Packed keys and values, `[layers, blocks, kv_heads, bytes / 2]`, bits as int16."""
         everything = torch.frombuffer(self._cache, dtype=torch.int16)
-        return everything.view(shape.layers, -1, shape.kv_heads, 2 * BLOCK * shape.head_dim)
+        return everything.view(self.shape.layers, self._blocks, self.shape.kv_heads, -1)
 
     def close(self) -> None:
         """Stop the threads. No `forward` may follow."""
@@ -95,7 +94,7 @@ class NativeDecoder:
         self.width.note(step.lost_ns, step.step_ns)
         return self._logits[: len(sampled)]
 
-    def _pack(self, weights: Weights, blocks: int) -> Model:
+    def _pack(self, weights: Weights, placement: Placement) -> Model:
         shape, packer = self.shape, self.packer
         rope = packer.floats(rope_table(shape))
         layers = (Layer * shape.layers)()
@@ -108,13 +107,14 @@ class NativeDecoder:
             layers=layers,
             cache=self.cache.data_ptr(),
             head=packer.linear(weights.head),
-            blocks=blocks,
+            blocks=placement.kv_blocks,
             hidden=shape.hidden_size,
             inner=shape.intermediate_size,
             heads=shape.heads,
             kv_heads=shape.kv_heads,
             head_dim=shape.head_dim,
             depth=shape.layers,
+            coded_cache=placement.kv_dtype == "int8",
             norm_eps=shape.norm_eps,
         )
 

@@ -15,7 +15,8 @@ def compute_path(model: LoadedModel, placement: Placement) -> ComputePath:
     if isinstance(model, NativeDecoder):
         name = f"native {chosen()[0].name}"
         widths = " and ".join(f"int{bits}" for bits in sorted(model.packer.bits))
-        return ComputePath(kernels=f"{name}, {widths} weights" if widths else name)
+        cache = ", int8 cache" if placement.kv_dtype == "int8" else ""
+        return ComputePath(kernels=name + (f", {widths} weights" if widths else "") + cache)
     eager = model.eager if isinstance(model, RecordedModel) else model
     if placement.device == "cpu" or not isinstance(eager, EagerModel):
         return ComputePath(kernels="torch", slow=placement.slow)
@@ -28,6 +29,6 @@ def compute_path(model: LoadedModel, placement: Placement) -> ComputePath:
     lacking = [name for name, holds in by_torch.items() if holds]
     slow = [f"torch computes {' and '.join(lacking)}, not Triton"] if lacking else []
     if can_record(decoder) and eager is model:
-        slow.append("decode steps are not recorded as CUDA graphs")
+        slow.append("steps are not recorded as CUDA graphs")
     kernels = "torch" if len(lacking) == len(by_torch) else "triton"
     return ComputePath(kernels=kernels, slow="; ".join(slow))

@@ -23,12 +23,14 @@ US_PER_S = 1_000_000
 class Work:
     """What a model without experts costs: bytes and operations that each step needs at least.
 
-    `stored_bytes` of the weights that every step reads, where not all are items.
+    `stored_bytes` of the weights that every step reads, and `cached_bytes` of a token's keys and
+    values in one layer, where not all are items.
     """
 
     shape: ModelShape
     item_bytes: int = 2
     stored_bytes: int | None = None
+    cached_bytes: int | None = None
 
     @cached_property
     def matrix_parameters(self) -> int:
@@ -52,7 +54,7 @@ class Work:
             for window, layers in self._windows.items()
         )
         pair = 2 * self.shape.kv_heads * self.shape.head_dim
-        return self.weight_bytes + self.item_bytes * pair * cached
+        return self.weight_bytes + (self.cached_bytes or self.item_bytes * pair) * cached
 
     def prefill_flop(self, tokens: int, *, start: int = 0, sampled_rows: int = 0) -> int:
         """Of so many tokens behind `start` others; the head only for sampled rows.

@@ -5,12 +5,14 @@ Everything here is device-independent; the only wait for the device is reading t
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from inference.compact.attention.cache import KvCache
 from inference.compact.batch.tensors import Uploader
 from inference.compact.config.shape import ModelShape
 from inference.compact.layers.decoder import Decoder
@@ -18,10 +20,14 @@ from inference.compact.load.placement import Placement
 from inference.compact.load.weights import Weights, load_weights
 from inference.compact.run.eager import EagerModel
 from inference.compact.run.graphs import can_record, recorded_if_possible
+from inference.compact.run.memory import CudaMemory, DeviceMemory, with_what_is_free
 from inference.compact.run.native import load_native
 from inference.compact.sampling.sampler import Sampler
 from inference.compact.schedule.outputs import SampledToken
 from inference.compact.schedule.scheduler import Chunk
+from inference.errors import ModelError
+
+log = logging.getLogger("inference.compact")
 
 
 class LoadedModel(Protocol):
@@ -34,8 +40,11 @@ class LoadedModel(Protocol):
 
 
 class Runner:
+    """`placement` is final: its blocks are those that there are."""
+
     def __init__(self, model: LoadedModel, placement: Placement) -> None:
         self.model = model
+        self.placement = placement
         self.sampler = Sampler(Uploader(placement.device))
 
     @classmethod
@@ -47,21 +56,49 @@ class Runner:
             return cls.over(load_weights(folder, shape, placement), shape, placement)
 
     @classmethod
-    def over(cls, weights: Weights, shape: ModelShape, placement: Placement) -> Runner:
+    def over(
+        cls,
+        weights: Weights,
+        shape: ModelShape,
+        placement: Placement,
+        memory: DeviceMemory | None = None,
+    ) -> Runner:
         """With weights that are there already, by what computes fastest with them."""
-        model: LoadedModel
         if placement.kernels == "native":
-            model = load_native(shape, weights, placement)
-        else:
-            decoder = Decoder(shape, weights, placement)
-            eager = EagerModel(decoder, Uploader(placement.device))
-            model = recorded_if_possible(eager) if can_record(decoder) else eager
-        return cls(model, placement)
+            return cls(load_native(shape, weights, placement), placement)
+        decoder = Decoder(shape, weights, placement)
+        eager = EagerModel(decoder, Uploader(placement.device))
+        runner = cls(eager, placement)
+        if placement.kv_room is not None:
+            memory = memory or CudaMemory()
+            runner.placement = with_what_is_free(runner.run, shape, placement, memory)
+            decoder.cache = KvCache(shape, runner.placement)
+        if can_record(decoder):
+            runner.model = recorded_if_possible(eager)
+        return runner
 
     def run(self, chunks: list[Chunk]) -> list[SampledToken]:
         """One token for each sampled row, in the order of the chunks."""
         with torch.inference_mode():
-            logits = self.model.forward(chunks)
+            logits = self._forward(chunks)
             if any(chunk.scored_rows for chunk in chunks):
                 logits = self.sampler.score(logits, chunks)
             return self.sampler.draw(logits, [chunk for chunk in chunks if chunk.sampled_rows])
+
+    def _forward(self, chunks: list[Chunk]) -> Tensor:
+        """Once more where memory is short: what torch keeps in pieces may serve as a whole. Raises
+        `ModelError` if that is not enough.
+        """
+        try:
+            return self.model.forward(chunks)
+        except torch.OutOfMemoryError as error:
+            log.warning("a step found no memory and is tried again: %s", error)
+        torch.cuda.empty_cache()
+        try:
+            return self.model.forward(chunks)
+        except torch.OutOfMemoryError as error:
+            tokens = sum(chunk.count for chunk in chunks)
+            raise ModelError(
+                f"a step of {tokens} tokens of {len(chunks)} requests found no memory: take a"
+                f" smaller --gpu-memory, --kv-mib, --step-tokens or --credits ({error})"
+            ) from error

@@ -63,9 +63,11 @@ class Sampler:
         if sequences != self._metadata.sequences:
             self._metadata = SamplingMetadata(sequences, self.upload)
         metadata = self._metadata
+        # Before anything waits for the logits, so that a GPU computes them meanwhile.
+        masks = _fill_masks(chunks, logits.shape[1]) if metadata.masked else None
         reported = self._log_probabilities(logits, metadata)
-        if metadata.masked:
-            _mask(logits, chunks)
+        if masks is not None:
+            self._mask(logits, *masks)
         if metadata.biased:
             self._add_biases(logits, metadata.biased, chunks)
         tokens, highest = self._sample(logits, metadata, chunks)
@@ -132,6 +134,16 @@ class Sampler:
             for place, (row, width) in enumerate(zip(rows, widths, strict=True))
         }
 
+    def _mask(self, logits: Tensor, rows: list[int], bits: NDArray[np.uint8]) -> None:
+        """Minus infinity for what may not come next."""
+        if logits.device.type == "cpu":
+            for row, own in zip(rows, bits, strict=True):
+                allowed = np.unpackbits(own, count=logits.shape[1], bitorder="little")
+                np.copyto(logits[row].numpy(), -inf, where=allowed.view(np.bool_) ^ True)
+            return
+        where = None if len(rows) == len(logits) else self.upload.integers(rows)
+        ban(logits, where, self.upload.array(bits))
+
     def _add_biases(self, logits: Tensor, rows: list[int], chunks: list[Chunk]) -> None:
         """Divide by penalties, add the bias and subtract penalties for what was there before each
         row.
@@ -145,8 +157,8 @@ class Sampler:
                 for tokens, change in _changes(sequence, ahead):
                     places.append(tokens + row * logits.shape[1])
                     changes.append(change)
-        where = torch.from_numpy(np.concatenate(places)).to(logits.device)
-        what = torch.from_numpy(np.concatenate(changes)).to(logits.device)
+        where = self.upload.array(np.concatenate(places))
+        what = self.upload.array(np.concatenate(changes))
         logits.view(-1).index_add_(0, where, what)
 
     def _sample_random(
@@ -246,26 +258,40 @@ def _values(table: Mapping[int, float]) -> NDArray[np.float32]:
     return np.fromiter(table.values(), np.float32, len(table))
 
 
-def _mask(logits: Tensor, chunks: list[Chunk]) -> None:
-    """Minus infinity for what may not come next. A draft that may not come next cannot be sampled,
-    so the rows behind it are of no use and stay as they are.
+def _fill_masks(chunks: list[Chunk], columns: int) -> tuple[list[int], NDArray[np.uint8]]:
+    """The limited rows, and packed bits of what may come next in each. A draft that may not come
+    next cannot be sampled, so the rows behind it are of no use and stay as they are.
     """
-    words = -(-logits.shape[1] // WORD_BITS)
-    bits = bytearray(words * WORD_BITS // 8)
+    rows: list[int] = []
+    words = -(-columns // WORD_BITS)
+    limited = sum(chunk.sampled_rows for chunk in chunks if chunk.sequence.mask is not None)
+    bits = np.empty((limited, words * WORD_BITS // 8), np.uint8)
     first = 0
     for chunk in chunks:
         mask, accepted = chunk.sequence.mask, 0
         if mask is not None:
             for row in range(first, first + chunk.sampled_rows):
-                mask.fill(bits)
-                allowed = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little")
-                banned = torch.from_numpy(allowed[: logits.shape[1]] == 0)
-                logits[row].masked_fill_(banned.to(logits.device), -inf)
+                mask.fill(bits[len(rows)].data)
+                rows.append(row)
                 if accepted == len(chunk.drafts) or not mask.accept(chunk.drafts[accepted]):
                     break
                 accepted += 1
             mask.rollback(accepted)
         first += chunk.sampled_rows
+    return rows, bits[: len(rows)]
+
+
+def ban(logits: Tensor, where: Tensor | None, bits: Tensor) -> None:
+    """Minus infinity in these rows, None being all, where packed bits `[rows, bytes]`, the lowest
+    first, are not set.
+    """
+    places = torch.arange(8, dtype=torch.uint8, device=bits.device)
+    allowed = bits[:, :, None].bitwise_right_shift(places).bitwise_and_(1)
+    banned = allowed.view(len(bits), -1)[:, : logits.shape[1]] == 0
+    if where is None:
+        logits.masked_fill_(banned, -inf)
+    else:
+        logits.index_copy_(0, where, logits.index_select(0, where).masked_fill_(banned, -inf))
 
 
 def choose_draw(device: str, candidates: Candidates = KERNELS) -> DrawRows | None:

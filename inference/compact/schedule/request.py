@@ -25,7 +25,7 @@ class TokenMask(Protocol):
     moves on with each token that is appended; drafts are tried and taken back.
     """
 
-    def fill(self, bits: bytearray) -> None:
+    def fill(self, bits: memoryview) -> None:
         """Overwrite a row of `ceil(vocabulary / 32)` words of 32 bits, the lowest first: bit `t`
         is set where token `t` may come next. A row without a set bit ends the choice with `error`.
         """

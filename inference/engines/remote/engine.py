@@ -1,38 +1,40 @@
 """Any OpenAI-compatible server as an engine: messages out, text back, its own counts.
 
-It holds no model and no tokenizer. A job is one streamed request; cancelling it closes that
+It holds no model. A job is one streamed request; cancelling it closes that
 request's connection, which is how such servers are stopped.
 """
 
 import asyncio
 import logging
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import msgspec
+from tokenizers import Tokenizer
 
-from inference.contract.capabilities import Capability, capabilities
-from inference.contract.frames import Job, KvEvents, Output, Processing
+from inference.contract.assets import TOKENIZER_FILE
+from inference.contract.capabilities import Capability
+from inference.contract.frames import Job, KvEvents, Output, Processing, Step
 from inference.engines.admission import check_room, check_text_job
 from inference.engines.base import NO_STEP, EngineEvents, EngineFacts, clock_us
+from inference.engines.remote.cache import CacheFollower
 from inference.engines.remote.errors import UNAUTHORIZED, ServerRefused, error_in_stream
 from inference.engines.remote.events import DONE, UpstreamBroken, read_chunk
+from inference.engines.remote.index import BlockIndex
 from inference.engines.remote.job import RemoteJob, request_of, trace_headers
-from inference.engines.remote.server import KEY_VARIABLE, Listed, RemoteOptions, Server
+from inference.engines.remote.kinds import KINDS, STANDARD, ServerKind
+from inference.engines.remote.server import KEY_VARIABLE, RemoteOptions, Server
 from inference.errors import JobRefused, ModelError
 
-CAPABILITIES = capabilities(
-    "text stream n prompts grammar temperature top_p top_k min_p frequency_penalty presence_penalty"
-    " logit_bias seed cancel deadline prefix_cache"
-)
-# What is no standard parameter.
-OF_VLLM = capabilities("salt ignore_eos min_tokens repetition_penalty stop_tokens")
 # While jobs run, gateways get a report this often, whatever the server does.
 HEARTBEAT_S = 0.5
 # A frame holds far more; outputs beyond this go into a step of their own.
 STEP_CHARS_MAX = 512 * 1024
 MILLISECONDS_PER_S = 1000
+# Tokens, where the server does not say by how many its cache is counted.
+BLOCK_SIZE = 16
 
 log = logging.getLogger(__name__)
 
@@ -40,10 +42,11 @@ log = logging.getLogger(__name__)
 class RemoteEngine:
     """One model of one server. Raises `ModelError` at `start` when the server does not serve it.
 
-    The window and salts in its `facts` are known then, since the server reports them.
+    The window and salts in its `facts` are known then, since the server reports them. `folder` has
+    the model's tokenizer, where gateways are to know it.
     """
 
-    def __init__(self, options: RemoteOptions) -> None:
+    def __init__(self, options: RemoteOptions, folder: Path | None = None) -> None:
         self._options = options
         self.facts = EngineFacts(
             engine="remote",
@@ -51,12 +54,16 @@ class RemoteEngine:
             dtype="remote",
             model=options.name,
             context_window=options.context_window or 1,
+            block_size=BLOCK_SIZE,
             credits=options.credits,
-            capabilities=CAPABILITIES,
+            capabilities=STANDARD,
+            vocab_size=_vocab_size(folder) if folder else 0,
             silence_s=max(options.first_byte_timeout_s, options.idle_timeout_s),
         )
-        self._listed = Listed()
+        self._kind = ServerKind()
         self._server: Server | None = None
+        self._index: BlockIndex | None = None
+        self._follower: CacheFollower | None = None
         self._events: EngineEvents | None = None
         self._running: dict[bytes, RemoteJob] = {}
         self._tasks: dict[bytes, asyncio.Task[None]] = {}
@@ -66,26 +73,37 @@ class RemoteEngine:
     async def start(self, events: EngineEvents) -> None:
         """Ask the server what it serves; raises `ModelError`."""
         self._events = events
-        self._server = Server(self._options)
-        self._listed = await self._server.find_model()
-        window = self._options.context_window or self._listed.context_window
+        server = self._connect()
+        listed = await server.find_model()
+        window = self._options.context_window or listed.context_window
         if window is None:
             raise ModelError("--context-window: the server does not report it, so it is required")
-        more: tuple[Capability, ...] = OF_VLLM if self._listed.is_vllm else ()
-        if self._options.vision == "on" or (self._options.vision == "auto" and self._listed.sees):
-            more += (Capability.VISION,)
-        if not self._listed.is_vllm:
-            log.warning("url=%s is not vLLM: tenants share its prefix cache", self._options.url)
+        kind = self._kind = KINDS[server.kind]
+        sees = self._options.vision == "on" or (self._options.vision == "auto" and listed.sees)
+        if not kind.salts:
+            log.warning("url=%s: tenants share its prefix cache", self._options.url)
         self.facts = msgspec.structs.replace(
-            self.facts, context_window=window, capabilities=(*CAPABILITIES, *more)
+            self.facts,
+            engine=f"{server.kind} {server.version}".strip(),
+            context_window=window,
+            capabilities=(
+                *kind.capabilities,
+                *([Capability.VISION] if sees else ()),
+                *([Capability.PRIORITY] if self._options.priorities else ()),
+                # Their ids mean something only where the tokenizer is known.
+                *([Capability.LOGPROBS] if kind.scores and self.facts.vocab_size else ()),
+            ),
         )
+        await self._follow(server, events)
         self._spawn(self._beat())
 
     def submit(self, job: Job) -> None:
         check_text_job(job, self.facts)
         check_room(job.request, self._running, self.facts)
-        path, body = request_of(job, self._options, is_vllm=self._listed.is_vllm)
-        running = RemoteJob(job, clock_us(), counts_choices=self._listed.is_vllm)
+        path, body = request_of(job, self._options, self._kind)
+        if self._index is not None:
+            self._index.send(job)
+        running = RemoteJob(job, clock_us(), counts_choices=self._kind.counts)
         self._running[job.request] = running
         self._tasks[job.request] = self._spawn(self._serve(running, path, body))
 
@@ -96,8 +114,9 @@ class RemoteEngine:
             self._cut(running, "cancelled")
 
     def kv_snapshot(self) -> KvEvents:
-        """The server's cache cannot be seen from here."""
-        return KvEvents(seq=0, stored=b"", removed=b"", snapshot=True)
+        if self._index is not None:
+            return self._index.snapshot()
+        return KvEvents(seq=0, stored=b"", removed=b"", snapshot=True, unknown=True)
 
     def computing(self) -> None:
         """The server computes; `_beat` reports for it."""
@@ -112,6 +131,27 @@ class RemoteEngine:
         self._flush()
         if self._server is not None:
             await self._server.close()
+
+    def _connect(self) -> Server:
+        self._server = self._server or Server(self._options)
+        return self._server
+
+    async def _follow(self, server: Server, events: EngineEvents) -> None:
+        """Begin to follow the server's cache, where it can be."""
+        if not self._options.kv_events:
+            return
+        size = await server.cache_size() if self._kind.publishes else None
+        if size is None:
+            log.error("--kv-events: %s does not tell the size of its cache", server.kind)
+            return
+        block_size, blocks = size
+        self._index = BlockIndex(block_size, salted=self._kind.tells_salts)
+        self._follower = CacheFollower(self._index, self._options.kv_events, events.on_kv)
+        capabilities = (*self.facts.capabilities, Capability.KV_EVENTS)
+        self.facts = msgspec.structs.replace(
+            self.facts, block_size=block_size, kv_blocks=blocks, capabilities=capabilities
+        )
+        self._spawn(self._follower.run())
 
     async def _serve(self, running: RemoteJob, path: str, body: bytes) -> None:
         """One job from request to end; it ends exactly once in any case."""
@@ -195,6 +235,12 @@ class RemoteEngine:
         self._emit(running.end(reason, clock_us()))
 
     def _forget(self, running: RemoteJob) -> None:
+        if self._index is not None and self._follower is not None:
+            self._index.touch(running.job.hashes)
+            usage = running.usage()
+            # The last block may not be full.
+            if usage.prompt_tokens - usage.cached_tokens > 2 * self._index.block_size:
+                self._follower.expect()
         del self._running[running.job.request], self._tasks[running.job.request]
 
     def _emit(self, outputs: list[Output]) -> None:
@@ -219,8 +265,21 @@ class RemoteEngine:
             return
         waiting = sum(not running.delivered for running in self._running.values())
         load = {"running": len(self._running) - waiting, "waiting": waiting}
-        self._events.on_step(
-            msgspec.structs.replace(NO_STEP, outputs=outputs, processing=processing or [], **load)
+        step = msgspec.structs.replace(
+            NO_STEP, outputs=outputs, processing=processing or [], **load
+        )
+        self._events.on_step(step if self._index is None else self._with_cache(step, self._index))
+
+    def _with_cache(self, step: Step, index: BlockIndex) -> Step:
+        """With what the cache holds, as far as it is told here: what runs needs its blocks."""
+        blocks = [running.tokens // index.block_size + 1 for running in self._running.values()]
+        in_use = min(sum(blocks), self.facts.kv_blocks)
+        free = self.facts.kv_blocks - in_use
+        return msgspec.structs.replace(
+            step,
+            kv_free_blocks=free,
+            kv_cached_blocks=index.idle(free, in_use=in_use, running=step.running),
+            oldest_block_s=index.oldest_s(),
         )
 
     async def _beat(self) -> None:
@@ -230,6 +289,8 @@ class RemoteEngine:
         """
         while True:
             await asyncio.sleep(HEARTBEAT_S)
+            if self._follower is not None:
+                self._follower.look()
             if self._running:
                 now_us = clock_us()
                 self._step([], [running.processing(now_us) for running in self._running.values()])
@@ -245,6 +306,14 @@ class RemoteEngine:
         if not task.cancelled() and (error := task.exception()) and self._events is not None:
             # A defect: its job would hang, and so would the next that meets it.
             self._events.on_death(error)
+
+
+def _vocab_size(folder: Path) -> int:
+    """Raises `ModelError`."""
+    try:
+        return Tokenizer.from_file(str(folder / TOKENIZER_FILE)).get_vocab_size()
+    except Exception as error:  # It raises nothing narrower.
+        raise ModelError(f"{folder / TOKENIZER_FILE}: {error}") from error
 
 
 def _chars(output: Output) -> int:

@@ -4,12 +4,13 @@ from typing import Any
 
 import msgspec
 
-from inference.contract.frames import OUTPUT_TEXT_CHARS_MAX
-from inference.contract.parts import ToolCallDelta
+from inference.contract.frames import LOGPROBS_MAX, OUTPUT_TEXT_CHARS_MAX
+from inference.contract.parts import TokenLogprob, ToolCallDelta
 
 # A chunk of this size cannot hold more characters than an output may.
 EVENT_BYTES_MAX = OUTPUT_TEXT_CHARS_MAX
 DONE = b"[DONE]"
+TOKEN_ID = "token_id:"
 
 
 class UpstreamBroken(Exception):
@@ -64,6 +65,41 @@ class Delta(msgspec.Struct):
     reasoning: Any = None
 
 
+class Score(msgspec.Struct):
+    """A token, as `token_id:` and its number, and the likeliest ones in its place."""
+
+    token: str
+    logprob: float
+    top_logprobs: list["Score"] = msgspec.field(default_factory=list)
+
+    @property
+    def pair(self) -> tuple[int, float]:
+        """Raises `UpstreamBroken`."""
+        number = self.token.removeprefix(TOKEN_ID)
+        if not number.isdecimal():
+            raise UpstreamBroken("log probabilities without token ids")
+        return int(number), self.logprob
+
+
+class Scores(msgspec.Struct):
+    """Log probabilities: `content` in chats, lists of equal length in text completions."""
+
+    content: list[Score] | None = None
+    tokens: list[str] = msgspec.field(default_factory=list)
+    token_logprobs: list[float] = msgspec.field(default_factory=list)
+    top_logprobs: list[dict[str, float] | None] = msgspec.field(default_factory=list)
+
+    @property
+    def all(self) -> list[Score]:
+        if self.content is not None:
+            return self.content
+        rows = zip(self.tokens, self.token_logprobs, self.top_logprobs, strict=False)
+        return [
+            Score(token, logprob, [Score(*each) for each in (top or {}).items()])
+            for token, logprob, top in rows
+        ]
+
+
 class Choice(msgspec.Struct):
     """One choice of a chunk: `delta` in chats, `text` in text completions."""
 
@@ -71,6 +107,31 @@ class Choice(msgspec.Struct):
     delta: Delta | None = None
     text: str | None = None
     finish_reason: str | None = None
+    stop_reason: int | str | None = None
+    logprobs: Any = None
+
+    @property
+    def added_logprobs(self) -> list[TokenLogprob] | None:
+        """Of the tokens in this chunk, without that which ends the choice, since it has no text.
+
+        Raises `UpstreamBroken`.
+        """
+        if self.logprobs is None:
+            return None
+        try:
+            scores = msgspec.convert(self.logprobs, Scores).all
+        except msgspec.ValidationError as error:
+            raise UpstreamBroken(f"log probabilities that cannot be read: {error}") from error
+        if self.finish_reason == "stop" and not isinstance(self.stop_reason, str):
+            scores = scores[:-1]
+        return [
+            TokenLogprob(
+                token=score.pair[0],
+                logprob=score.logprob,
+                top=[each.pair for each in score.top_logprobs[:LOGPROBS_MAX]],
+            )
+            for score in scores
+        ]
 
     @property
     def added_text(self) -> str:

@@ -7,6 +7,7 @@ import msgspec
 
 from inference.contract.frames import BYTES_PER_TOKEN, Job, Output, Processing, Timing, Usage
 from inference.engines.remote.events import Choice, Chunk, ReportedUsage
+from inference.engines.remote.kinds import ServerKind
 from inference.engines.remote.server import RemoteOptions
 from inference.errors import JobRefused
 
@@ -30,7 +31,7 @@ SAMPLING = {
 }  # fmt: skip
 
 
-def request_of(job: Job, options: RemoteOptions, *, is_vllm: bool) -> tuple[str, bytes]:
+def request_of(job: Job, options: RemoteOptions, kind: ServerKind) -> tuple[str, bytes]:
     """Path and body of the request to the server; raises `JobRefused`."""
     try:
         body: dict[str, Any] = msgspec.json.decode(job.request_json, type=dict[str, msgspec.Raw])
@@ -57,12 +58,24 @@ def request_of(job: Job, options: RemoteOptions, *, is_vllm: bool) -> tuple[str,
     body[options.output_field if chat else "max_tokens"] = sampling.max_tokens
     body["model"] = options.upstream_model
     body["stream"] = True
-    body["stream_options"] = {"include_usage": True}
-    if is_vllm:
-        # Counts in every chunk, so that a stream which is cut off is charged exactly.
-        body["stream_options"]["continuous_usage_stats"] = True
-        body["cache_salt"] = job.salt.hex()
-    return path, msgspec.json.encode(body)
+    # Counts in every chunk where it can, so that a stream which is cut off is charged exactly.
+    each = {"continuous_usage_stats": True} if kind.counts else {}
+    body["stream_options"] = {"include_usage": True, **each}
+    return path, msgspec.json.encode(body | _extras(job, options, kind, chat=chat))
+
+
+def _extras(job: Job, options: RemoteOptions, kind: ServerKind, *, chat: bool) -> dict[str, Any]:
+    """What only some servers take."""
+    extras: dict[str, Any] = {}
+    if kind.salts:
+        extras["cache_salt"] = job.salt.hex()
+    if options.priorities and job.priority:
+        # vLLM serves low numbers first, we high ones.
+        extras["priority"] = -job.priority
+    if (most := job.sampling.logprobs) is not None:
+        extras |= {"logprobs": True, "top_logprobs": most} if chat else {"logprobs": most}
+        extras["return_tokens_as_token_ids"] = True
+    return extras
 
 
 def _with_pictures(job: Job, messages: msgspec.Raw | bytes) -> Any:
@@ -87,7 +100,7 @@ class RemoteJob:
     """A job that the server has, from its request to its last output.
 
     A choice's `finish` is delayed until the server has sent its count, which comes last.
-    `counts_choices`: what the server counts on the way is of that choice alone, as vLLM does.
+    `counts_choices`: what the server counts on the way is of that choice alone.
     """
 
     __slots__ = (
@@ -155,6 +168,13 @@ class RemoteJob:
             for choice in range(self.job.choices)
         ]
 
+    @property
+    def tokens(self) -> int:
+        """All that it has on the server by now, about."""
+        usage = self.usage()
+        prompt = usage.prompt_tokens or len(self.job.request_json) // BYTES_PER_TOKEN
+        return prompt + usage.completion_tokens
+
     def usage(self) -> Usage:
         """The server's count, or else an estimate: bytes of the prompt, pieces of the answer.
 
@@ -209,7 +229,8 @@ class RemoteJob:
             self._ends[index] = FINISHES.get(choice.finish_reason, "stop")
             self._open.discard(index)
         text, calls, thought = choice.added_text, choice.added_calls, choice.added_reasoning
-        if not text and not thought and calls is None:
+        scores = None if self.job.sampling.logprobs is None else choice.added_logprobs
+        if not text and not thought and calls is None and not scores:
             return None
         self._pieces[index] = min(self._pieces[index] + 1, self.job.sampling.max_tokens)
         self._thoughts += bool(thought)
@@ -224,6 +245,7 @@ class RemoteJob:
             text=text or None,
             tool_calls=calls,
             reasoning=thought or None,
+            logprobs=scores,
         )
 
     def _timing(self, now_us: int) -> Timing:

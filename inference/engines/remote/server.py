@@ -7,6 +7,7 @@ and into no log.
 
 import asyncio
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
@@ -18,6 +19,7 @@ import msgspec
 
 from inference.engines.remote.errors import clean, refusal_of
 from inference.engines.remote.events import EventReader
+from inference.engines.remote.kinds import AUTO, BEARER, KINDS, kind_at, kind_of_owner, version_of
 from inference.errors import JobRefused, ModelError
 
 KEY_VARIABLE = "SLUICE_UPSTREAM_KEY"
@@ -30,6 +32,7 @@ WRITE_TIMEOUT_S = 30.0
 # Shorter than what servers keep, so that a connection is not used just as it is closed.
 KEEPALIVE_S = 2.0
 LIST_TIMEOUT_S = 10.0
+VERSION_TIMEOUT_S = 3.0
 OUTPUT_FIELDS = ("max_tokens", "max_completion_tokens")
 BODY_BYTES_MAX = 1024 * 1024
 ERROR_BYTES_MAX = 64 * 1024
@@ -38,6 +41,9 @@ NAMES_SHOWN_MAX = 8
 TAIL_WAIT_S = 1.0
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 EVENT_STREAM = "text/event-stream"
+# Where vLLM says the size of its cache.
+VLLM_CACHE = re.compile(r"^vllm:cache_config_info\{.*\}", re.M)
+LABEL = re.compile(r'(\w+)="([^"]*)"')
 # What servers call the length of their context, in the order of trust.
 WINDOW_FIELDS = ("max_model_len", "context_window", "context_length")
 
@@ -47,8 +53,11 @@ class RemoteOptions:
     """`name` is what we offer, `upstream_model` what the server calls it; one serves for both.
 
     `context_window` None asks the server. `vision` auto believes its list of models
-    whether it takes images. The key is read from the environment, never from the
-    command line, where every user of the machine could see it. Raises ValueError.
+    whether it takes images, `server` auto its answers which of `KINDS` it is. `kv_events` are the
+    addresses of its cache events and, behind a comma, of their replays, `socket` a local one
+    instead of that of `url`; `priorities`: it takes requests in their order. The key is read from
+    the environment, never from the command line, where every user of the machine could see it.
+    Raises ValueError.
     """
 
     url: str = ""
@@ -58,6 +67,10 @@ class RemoteOptions:
     credits: int = CREDITS
     output_field: str = OUTPUT_FIELDS[0]
     vision: str = "auto"
+    server: str = AUTO
+    kv_events: str = ""
+    socket: str = ""
+    priorities: bool = False
     connect_timeout_s: float = CONNECT_TIMEOUT_S
     first_byte_timeout_s: float = FIRST_BYTE_TIMEOUT_S
     idle_timeout_s: float = IDLE_TIMEOUT_S
@@ -77,6 +90,11 @@ class RemoteOptions:
             raise ValueError(f"--output-field: must be one of {', '.join(OUTPUT_FIELDS)}")
         if self.vision not in ("auto", "on", "off"):
             raise ValueError("--vision: must be auto, on or off")
+        if self.server != AUTO and self.server not in KINDS:
+            raise ValueError(f"--server: must be {AUTO} or one of {', '.join(KINDS)}")
+        ends = self.kv_events.split(",") if self.kv_events else []
+        if len(ends) > 2 or not all(each.startswith(("tcp://", "ipc://")) for each in ends):
+            raise ValueError("--kv-events: must be tcp:// or ipc:// addresses, at most two")
         for flag in ("connect_timeout", "first_byte_timeout", "idle_timeout"):
             if not 0 < getattr(self, f"{flag}_s") < inf:
                 raise ValueError(f"--{flag.replace('_', '-')}: must be more than 0 seconds")
@@ -102,19 +120,36 @@ def api_url(given: str) -> str:
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """What the server's list says of the model; None and False where it says nothing."""
+    """What the server's list says of the model; None, False and empty where it says nothing."""
 
     context_window: int | None = None
-    is_vllm: bool = False
+    owner: str = ""
     sees: bool = False
 
 
 class Server:
+    """`kind` is one of `KINDS` once the model was found, `AUTO` before unless it was given or its
+    address tells it; `version` is empty where the server does not say it.
+    """
+
     def __init__(self, options: RemoteOptions) -> None:
         self._options = options
+        self.kind, self.version = options.server, ""
+        if self.kind == AUTO:
+            self.kind = kind_at(urlsplit(options.url).hostname or "")
         headers = {"accept-encoding": "identity", "user-agent": "sluice-node"}
         if options.key:
-            headers["authorization"] = f"Bearer {options.key}"
+            header = BEARER if self.kind == AUTO else KINDS[self.kind].key
+            headers[header] = f"Bearer {options.key}" if header == BEARER else options.key
+        # Streams that are just ending briefly hold theirs next to those of new jobs.
+        limits = httpx2.Limits(
+            max_connections=2 * options.credits,
+            max_keepalive_connections=options.credits,
+            keepalive_expiry=KEEPALIVE_S,
+        )
+        transport = None
+        if options.socket:
+            transport = httpx2.AsyncHTTPTransport(uds=options.socket, limits=limits)
         self._client = httpx2.AsyncClient(
             headers=headers,
             timeout=httpx2.Timeout(
@@ -123,12 +158,8 @@ class Server:
                 write=WRITE_TIMEOUT_S,
                 pool=options.connect_timeout_s,
             ),
-            # Streams that are just ending briefly hold theirs next to those of new jobs.
-            limits=httpx2.Limits(
-                max_connections=2 * options.credits,
-                max_keepalive_connections=options.credits,
-                keepalive_expiry=KEEPALIVE_S,
-            ),
+            limits=limits,
+            transport=transport,
             trust_env=urlsplit(options.url).hostname not in LOCAL_HOSTS,
         )
 
@@ -136,15 +167,69 @@ class Server:
         """Look the model up in the server's list, where it has one; raises `ModelError`."""
         options = self._options
         try:
-            async with asyncio.timeout(LIST_TIMEOUT_S):
-                async with self._client.stream("GET", f"{options.url}/models") as response:
-                    body, status = await _bounded(response, BODY_BYTES_MAX), response.status_code
+            status, body = await self._get(f"{options.url}/models", LIST_TIMEOUT_S)
         except (httpx2.HTTPError, TimeoutError, OSError) as error:
             reason = clean(f"{type(error).__name__}: {error}", options.key)
             raise ModelError(f"--url: {options.url} does not answer: {reason}") from error
         if status in (401, 403):
             raise ModelError(f"{KEY_VARIABLE}: {options.url} refused it (HTTP {status})")
-        return _listed(body, options.upstream_model) if status == httpx2.codes.OK else Listed()
+        found = _listed(body, options.upstream_model) if status == httpx2.codes.OK else Listed()
+        await self._recognise(found.owner)
+        return found
+
+    async def _recognise(self, owner: str) -> None:
+        """Settle `kind` and `version`: by the owner of its models, or by what only it answers."""
+        if self.kind == AUTO:
+            self.kind = kind_of_owner(owner)
+        asked = KINDS if self.kind == AUTO else [self.kind]
+        for name in asked:
+            # Its answer alone says nothing: others have the same path.
+            if self.kind == AUTO and KINDS[name].owners and len(KINDS[name].fields) == 1:
+                continue
+            for path in KINDS[name].paths:
+                version = version_of(KINDS[name], await self.told(path))
+                if version is not None:
+                    self.kind, self.version = name, version
+                    return
+        if self.kind == AUTO:
+            self.kind = "other"
+
+    async def cache_size(self) -> tuple[int, int] | None:
+        """Tokens of a block and the number of blocks; None where the server does not say."""
+        if self.kind == "vllm":
+            found = VLLM_CACHE.search(await self._text("/metrics"))
+            told = dict(LABEL.findall(found[0])) if found else {}
+            sizes = told.get("block_size"), told.get("num_gpu_blocks")
+        else:
+            told = await self.told("/server_info") or await self.told("/get_server_info")
+            page = told.get("page_size")
+            tokens = told.get("max_total_num_tokens")
+            sizes = page, tokens // page if page and tokens else None
+        try:
+            block_size, blocks = (int(each or 0) for each in sizes)
+        except ValueError:
+            return None
+        return (block_size, blocks) if block_size > 0 < blocks else None
+
+    async def told(self, path: str) -> dict[str, Any]:
+        """What the server says at a path from its root; empty where that is no object."""
+        try:
+            return msgspec.json.decode(await self._text(path), type=dict[str, Any])
+        except (ValueError, RecursionError):
+            return {}
+
+    async def _text(self, path: str) -> str:
+        root = urlsplit(self._options.url)._replace(path=path)
+        try:
+            status, body = await self._get(urlunsplit(root), VERSION_TIMEOUT_S)
+        except (httpx2.HTTPError, TimeoutError, OSError):
+            return ""
+        return body.decode(errors="replace") if status == httpx2.codes.OK else ""
+
+    async def _get(self, url: str, timeout_s: float) -> tuple[int, bytes]:
+        async with asyncio.timeout(timeout_s):
+            async with self._client.stream("GET", url) as response:
+                return response.status_code, await _bounded(response, BODY_BYTES_MAX)
 
     async def stream(
         self,
@@ -219,4 +304,4 @@ def _listed(body: bytes, model: str) -> Listed:
     told.append(inner.get("input_modalities") if isinstance(inner, dict) else None)
     words = {str(word) for words in told if isinstance(words, list) for word in words}
     sees = not words.isdisjoint(("vision", "image", "multimodal"))
-    return Listed(window, row.get("owned_by") == "vllm", sees)
+    return Listed(window, str(row.get("owned_by", "")), sees)

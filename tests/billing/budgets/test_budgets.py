@@ -10,7 +10,7 @@ import pytest
 from django.core import mail
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, ValidationError
 
-from controlplane.billing.budgets import tasks
+from controlplane.billing.budgets import services
 from controlplane.billing.budgets.models import BudgetScope
 from controlplane.billing.budgets.services import BudgetDraft, budget_end, budget_plan, budget_set
 from controlplane.bridge.money.ledger import PostgresLedger
@@ -76,7 +76,7 @@ async def test_a_budget_that_cannot_turn_keeps_no_other_back(cast: Cast) -> None
         " WHERE budget = %s",
         cast.acme.id,
     )
-    assert await orm(tasks.turn_budgets)() == 1
+    assert await orm(services.turn_budgets)() == 1
 
 
 async def test_a_turn_gives_the_allowance_anew(ledger: PostgresLedger, cast: Cast) -> None:
@@ -85,8 +85,8 @@ async def test_a_turn_gives_the_allowance_anew(ledger: PostgresLedger, cast: Cas
     with pytest.raises(BudgetExceeded):
         await spend(ledger, cast, 1)
     await orm(yesterday)(cast)
-    assert await orm(tasks.turn_budgets)() == 1
-    assert await orm(tasks.turn_budgets)() == 0
+    assert await orm(services.turn_budgets)() == 1
+    assert await orm(services.turn_budgets)() == 0
     assert room(cast) == 100
     terms = rows("SELECT turns_at - began_at, turns_at > now(), base FROM budget_terms")
     assert terms == [(DAY, True, 100)]
@@ -103,7 +103,7 @@ async def test_a_turn_that_comes_late_allows_no_more(
     await spend(ledger, cast, 30)
     if sealed:
         rows("SELECT ledger_seal(clock_timestamp(), 1000, 8)")
-    assert await orm(tasks.turn_budgets)() == 1
+    assert await orm(services.turn_budgets)() == 1
     assert room(cast) == 70
 
 
@@ -112,11 +112,11 @@ async def test_unused_money_rolls_over_once(ledger: PostgresLedger, cast: Cast) 
     await spend(ledger, cast, 40)
     for left in (160, 200, 200):
         await orm(yesterday)(cast)
-        assert await orm(tasks.turn_budgets)() == 1
+        assert await orm(services.turn_budgets)() == 1
         assert room(cast) == left
     await spend(ledger, cast, 150)
     await orm(yesterday)(cast)
-    await orm(tasks.turn_budgets)()
+    await orm(services.turn_budgets)()
     assert room(cast) == 150
     assert "BREACHES" not in await orm(verified)()
 
@@ -129,7 +129,7 @@ async def test_an_open_hold_counts_in_the_period_that_settles_it(
     hold = make_hold(60, acme, organization=acme)
     await ledger.hold(hold)
     await orm(yesterday)(cast)
-    await orm(tasks.turn_budgets)()
+    await orm(services.turn_budgets)()
     assert room(cast) == 40
     await ledger.settle(settlement_of(hold, 50))
     assert room(cast) == 50
@@ -154,7 +154,7 @@ async def test_another_amount_keeps_the_period_another_period_does_not(
 ) -> None:
     await orm(plan)(cast, 100, period="day", zone=noon_zone(), rollover=True)
     await orm(yesterday)(cast)
-    await orm(tasks.turn_budgets)()
+    await orm(services.turn_budgets)()
     before = rows("SELECT began_at, carried FROM budget_terms")
     acme = cast.acme.id
     await orm(budget_set)(acme, acme, scope=BudgetScope.ORGANIZATION, limit_nano=300)
@@ -172,7 +172,7 @@ async def test_a_reversal_makes_room_in_the_period_that_runs(
     await orm(reverse)(hold, 50, organization=cast.acme.id, credit=f"receivable:{cast.acme.id}")
     assert room(cast) == 60
     await orm(yesterday)(cast)
-    await orm(tasks.turn_budgets)()
+    await orm(services.turn_budgets)()
     assert room(cast) == 100
     assert "BREACHES" not in await orm(verified)()
 
@@ -183,7 +183,7 @@ async def test_a_reversal_of_an_earlier_period_makes_no_room_in_this_one(
     await orm(plan)(cast, 100, period="day", zone=noon_zone())
     hold = await spend(ledger, cast, 90)
     await orm(yesterday)(cast)
-    await orm(tasks.turn_budgets)()
+    await orm(services.turn_budgets)()
     await spend(ledger, cast, 20)
     await orm(reverse)(hold, 50, organization=cast.acme.id, credit=f"receivable:{cast.acme.id}")
     assert room(cast) == 80
@@ -204,21 +204,21 @@ async def test_two_workers_turn_a_budget_once(ledger: PostgresLedger, cast: Cast
 async def test_alerts_are_raised_once_and_mailed(ledger: PostgresLedger, cast: Cast) -> None:
     await orm(plan)(cast, 100, period="day", zone=noon_zone(), alerts=(90, 50, 80))
     await spend(ledger, cast, 49)
-    assert await orm(tasks.raise_alerts)() == 0
+    assert await orm(services.raise_alerts)() == 0
     await spend(ledger, cast, 31)
-    assert await orm(tasks.raise_alerts)() == 2
-    assert await orm(tasks.raise_alerts)() == 0
+    assert await orm(services.raise_alerts)() == 2
+    assert await orm(services.raise_alerts)() == 0
     (letter,) = mail.outbox
     assert letter.to == [cast.alice.email]
     assert "80 %" in letter.subject
     # A higher limit can be reached again; a new period too.
     await orm(plan)(cast, 120, period="day", zone=noon_zone(), alerts=(50, 80))
     await spend(ledger, cast, 20)
-    assert await orm(tasks.raise_alerts)() == 1
+    assert await orm(services.raise_alerts)() == 1
     await orm(yesterday)(cast)
-    await orm(tasks.turn_budgets)()
+    await orm(services.turn_budgets)()
     await spend(ledger, cast, 60)
-    assert await orm(tasks.raise_alerts)() == 1
+    assert await orm(services.raise_alerts)() == 1
     mail.outbox.clear()
 
 

@@ -155,7 +155,7 @@ def test_old_files_go_and_the_oldest_where_room_is_short(
     rows("UPDATE exports SET finished_at = now() - interval '31 days' WHERE id = %s", old.id)
     assert services.exports_prune() == 1
     monkeypatch.setattr(services, "KEEP_BYTES_MAX", new.bytes_done + 1)
-    assert tasks.exports_prune() == 1
+    assert services.exports_prune() == 1
     states = [export_row(DueExport(spec.organization, one.id)).state for one in (old, middle, new)]
     assert states == [ExportState.GONE, ExportState.GONE, ExportState.DONE]
     assert [export_size(one.id) is None for one in (old, middle, new)] == [True, True, False]
@@ -218,5 +218,5 @@ def test_tasks_write_and_find_what_is_left(month: Month, redis_url: str) -> None
     assert not tasks.export_write(str(spec.organization), str(made.id))
     assert export_row(DueExport(spec.organization, made.id)).state == ExportState.DONE
     assert tasks.exports_resume() == 0
-    assert set(tasks.EVERY_S) == {"billing.exports_resume", "billing.exports_prune"}
+    assert set(tasks.EVERY_S) == {"billing.exports_resume"}
     assert os.path.exists(_path(DueExport(spec.organization, made.id)))

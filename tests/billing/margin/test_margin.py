@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from controlplane.billing.ledger.accounts import PAYABLE_GPU, PLATFORM
 from controlplane.billing.ledger.journal import GRACE, costs_book
-from controlplane.billing.ledger.tasks import book_costs
 from controlplane.billing.margin.selectors import OUTPUT_WEIGHT, Margin, divided, margin_read, split
 from controlplane.catalog.models import Model
 from controlplane.catalog.pools import PoolDraft, pool_set
@@ -289,7 +288,7 @@ def test_each_ended_day_and_pool_is_booked_once(database: str) -> None:
 def test_the_job_books_nothing_where_nothing_costs(database: str) -> None:
     yesterday = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(days=1)
     rows(INSERT, yesterday, NODE, "default", 0, 1, HOUR_MS, 0)
-    assert book_costs() == 0
+    assert costs_book() == 0
     assert booked() == []
 
 

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from controlplane.bridge.http import connection
 from controlplane.bridge.http import head as head_module
 from controlplane.bridge.http.connection import DOORS
 from controlplane.bridge.http.doors import PER_ADDRESS_MAX
@@ -176,8 +175,7 @@ async def test_a_head_may_have_as_much_as_the_bound(port: int) -> None:
 
 
 async def test_heads_that_drip_are_cut(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
-    for module in (head_module, connection):
-        monkeypatch.setattr(module, "HEAD_S_MAX", 0.3)
+    monkeypatch.setattr(head_module, "HEAD_S_MAX", 0.3)
     drip = [b"GET /a HTTP/1.1\r\n", *[b"x: a\r\n"] * 10]
     (answer,) = await told(port, *drip, pause_s=0.05)
     assert (answer.status, answer.error["code"]) == (408, "request_timeout")
@@ -190,7 +188,7 @@ async def test_heads_that_drip_are_cut(monkeypatch: pytest.MonkeyPatch, port: in
 async def test_a_slow_answer_is_not_cut_for_the_next_head(
     monkeypatch: pytest.MonkeyPatch, app: Echo, port: int
 ) -> None:
-    monkeypatch.setattr(connection, "HEAD_S_MAX", 0.1)
+    monkeypatch.setattr(head_module, "HEAD_S_MAX", 0.1)
     asking = asyncio.create_task(
         told(port, b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\nGET /a HT", pause_s=0.5)
     )

@@ -11,7 +11,6 @@ import pytest
 from controlplane.bridge.fleet.gateways import link_facts
 from controlplane.bridge.metrics.page import metrics_page
 from controlplane.bridge.record import recorder as recorder_module
-from controlplane.bridge.record import waiting
 from controlplane.bridge.record.recorder import PostgresRecorder
 from controlplane.bridge.record.series import GaugeSample, QueueDepth
 from controlplane.bridge.record.waiting import NodeWatch, WaitingSampler, queue_now, waiting_now
@@ -19,6 +18,7 @@ from controlplane.gateway.app_state import AppState
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.measured.breaker import Cause
 from controlplane.gateway.s4_route.queue import unmet
+from controlplane.kernel import measures
 from controlplane.kernel.histogram import Histogram
 from controlplane.kernel.measures import (
     BATCH,
@@ -150,7 +150,7 @@ def stored() -> dict[str, Histogram]:
 async def test_an_idle_gateway_stores_that_nothing_waits(
     database: str, bare: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "SAMPLE_S", FAST_S)
+    monkeypatch.setattr(measures, "SAMPLE_S", FAST_S)
     monkeypatch.setattr(recorder_module, "SERIES_FLUSH_S", FAST_S)
     recorder = PostgresRecorder(dsn())
     recorder.start()

@@ -152,7 +152,7 @@ def test_the_api_lists_what_an_organization_may_call(cast: Cast) -> None:
     path = f"/api/organizations/{public_id('org', cast.acme.id)}/models"
 
     def listed() -> dict[str, dict[str, Any]]:
-        return {row["id"]: row for row in signed_in(cast.alice).get(path).json()["data"]}
+        return {row["name"]: row for row in signed_in(cast.alice).get(path).json()["data"]}
 
     row = listed()["tiny"]
     assert (row["state"], row["abilities"]) == ("no_node", [])

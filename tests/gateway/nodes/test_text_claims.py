@@ -54,7 +54,7 @@ def test_what_may_be(changes: dict[str, Any]) -> None:
         ({"choice": -1}, "output.choice"),
         ({"finish": "maybe"}, "output.finish"),
         ({"tokens": [1]}, "output.tokens"),
-        ({"logprobs": [TokenLogprob(token=1, logprob=0.0, top=[])]}, "output.tokens"),
+        ({"logprobs": [TokenLogprob(token=1, logprob=0.0, top=[])]}, "output.logprobs"),
         ({"text": "x" * (OUTPUT_TEXT_CHARS_MAX + 1)}, "output.text"),
         ({"reasoning": "x" * OUTPUT_TEXT_CHARS_MAX}, "output.text"),
         (

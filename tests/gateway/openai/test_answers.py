@@ -354,7 +354,7 @@ async def say_ab(node: HandNode) -> None:
 
 async def both_ways(bare: Serving, ask: Any, **fields: Any) -> tuple[Any, list[dict[str, Any]]]:
     """The same answer whole and as chunks."""
-    async with hand_node(bare.under_test, bare.model) as node:
+    async with hand_node(bare.under_test, bare.model, capabilities=["logprobs"]) as node:
         whole = asyncio.create_task(ask(**fields))
         await say_ab(node)
         stream = asyncio.create_task(ask(stream=True, **fields))

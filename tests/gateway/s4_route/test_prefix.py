@@ -13,7 +13,7 @@ from controlplane.gateway.ports import NodeIdentity
 from controlplane.gateway.results import Placement
 from controlplane.gateway.s4_route.choice.memory import RoutingMemory
 from controlplane.gateway.s4_route.choice.receipt import CANDIDATES_MAX
-from controlplane.gateway.s4_route.choice.sought import HEAD_BYTES, Sought
+from controlplane.gateway.s4_route.choice.sought import Sought
 from controlplane.gateway.s4_route.node import pick_node
 from inference.contract.blocks import chain_hashes
 from inference.contract.codec import encode
@@ -25,10 +25,10 @@ TOKENS = 20 * SIZE + 5
 NAMES = ("ada", "bob", "cyd")
 
 
-def sought(seed: int = 0, *, text: bytes = b"") -> Sought:
+def sought(seed: int = 0) -> Sought:
     tokens = [seed] * SIZE + list(range(TOKENS - SIZE))
-    chain = [] if text else chain_hashes(tokens, SIZE, b"salt")
-    return Sought(model=MODEL, rule="direct", tokens=TOKENS, chains={SIZE: chain}, text=text)
+    chain = chain_hashes(tokens, SIZE, b"salt")
+    return Sought(model=MODEL, rule="direct", tokens=TOKENS, chains={SIZE: chain})
 
 
 class Site:
@@ -151,16 +151,21 @@ async def test_a_key_is_a_place_until_a_node_has_the_prompt(site: Site) -> None:
     assert (placed.link.identity.name, placed.cached_tokens) == (other, 20 * SIZE)
 
 
-async def test_prompts_as_text_meet_by_their_beginning() -> None:
+async def test_a_node_that_nobody_can_follow_has_what_it_was_sent() -> None:
     site = Site(*NAMES)
-    heads = [bytes([65 + number]) * HEAD_BYTES for number in range(20)]
-    homes = [
-        {site.pick(sought(text=head + own)).link.identity.name for own in (b"x", b"y", b"z")}
-        for head in heads
-    ]
-    assert all(len(nodes) == 1 for nodes in homes)
-    assert len(set.union(*homes)) == len(NAMES)
-    assert site.pick(sought(text=b"abc")).receipt.index == "ring"
+    for node in site.world.fleet.nodes().values():
+        node.on_bytes(encode(KvEvents(seq=0, stored=b"", removed=b"", snapshot=True, unknown=True)))
+    first = site.pick(sought())
+    assert (first.cached_tokens, first.receipt.index) == (0, "approximate")
+    again = site.pick(sought())
+    home = again.link.identity.name
+    assert (home, again.cached_tokens) == (first.link.identity.name, 20 * SIZE)
+    assert again.receipt.available_tokens == again.receipt.predicted_cached_tokens == 20 * SIZE
+    assert "cannot be followed" in again.receipt.why
+    # Of one that can be, after all, its own word counts.
+    site.tell(home, [])
+    assert site.pick(sought()).link.identity.name in NAMES
+    assert not site.world.fleet.nodes()[home].account.sent.approximate
     await site.world.fleet.close()
 
 

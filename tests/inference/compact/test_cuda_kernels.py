@@ -42,5 +42,6 @@ def test_the_fastest_of_each_passes_its_trial(
         between = choose_ops(shape, placement)
         assert choose_draw("cuda") is not None
     assert (chosen.decode.__name__, chosen.prefill.__name__) == ("decode_paged", prefill)
+    assert chosen.together is not None and chosen.together.__name__ == "attend_together"
     assert between is not PLAIN
     assert caplog.text == ""

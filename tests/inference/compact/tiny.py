@@ -120,10 +120,10 @@ class Harness:
         settings = CompactOptions(**{"dtype": "float32", "device": "cpu", **options})
         shape = read_shape(folder)
         placement = choose_placement(shape, settings)
-        self.pool = BlockPool(placement.kv_blocks, placement.block_size)
+        self.runner = Runner.load(folder, shape, placement)
+        self.pool = BlockPool(self.runner.placement.kv_blocks, placement.block_size)
         self.scheduler = Scheduler(self.pool, settings)
         ticks = itertools.count(1)
-        self.runner = Runner.load(folder, shape, placement)
         self.stop_rules = StopRules(shape.eos, shape.context_window)
         self.loop = StepLoop(self.runner, self.scheduler, self.stop_rules, lambda: next(ticks))
         self.steps: list[Step] = []

@@ -14,13 +14,22 @@ from typing import Any
 import pytest
 import torch
 
-from inference.compact.attention.kernels import Trial
+from inference.compact.attention.kernels import ON_CPU, Trial
 from inference.compact.config.shape import read_shape
 from inference.compact.layers.ops import OpsTrial
 from inference.compact.load.placement import Placement
+from inference.compact.run.eager import EagerModel
+from inference.compact.run.graphs import RecordedModel
 from inference.compact.sampling.sampler import agrees_with_operators
 from tests.inference.compact.shapes import SHAPES
-from tests.inference.compact.tiny import save_model
+from tests.inference.compact.tiny import (
+    Harness,
+    continuation,
+    job_of,
+    prompt_of,
+    save_model,
+    tokens_of,
+)
 
 ON_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if ON_GPU else "cpu"
@@ -56,6 +65,7 @@ def test_paged_attention(
     trial = Trial(read_shape(tmp_path), placement)
     assert trial.decodes(paged.decode_paged)
     assert trial.prefills(paged.prefill_paged)
+    assert trial.together(paged.attend_together)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -101,3 +111,36 @@ def test_a_row_is_the_same_in_any_batch(tmp_path: Path, paged: Any) -> None:
 
     assert trial.decodes(kernel)
     assert outputs and all(outputs)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered in divide")
+@pytest.mark.parametrize(("name", "recorded"), [("llama", False), ("qwen2-window", True)])
+def test_a_model_over_the_kernels_says_the_same(
+    tmp_path: Path, paged: Any, name: str, recorded: bool
+) -> None:
+    """Prompts of any length in one launch, behind prefixes, beside decoding rows; also from the
+    inputs that recordings have.
+    """
+    kind, overrides = SHAPES[name]
+    oracle = save_model(tmp_path, kind, **overrides)
+    size: dict[str, Any] = {"kv_blocks": 40, "block_size": 16, "step_tokens": 16}
+    harness = Harness(tmp_path, device=DEVICE, kernels="torch", running_max=3, **size)
+    model = harness.runner.model
+    plain = model.eager if isinstance(model, RecordedModel) else model
+    assert isinstance(plain, EagerModel)
+    plain.decoder.kernels = replace(
+        ON_CPU,
+        decode=paged.decode_paged,
+        prefill=paged.prefill_paged,
+        decode_masks=False,
+        together=paged.attend_together,
+    )
+    harness.runner.model = plain
+    if recorded:
+        with torch.inference_mode():
+            harness.runner.model = RecordedModel(plain, lambda step: step, rows_max=3, mixed=(16,))
+    shared = prompt_of(18)
+    prompts = [shared + prompt_of(2 + 3 * number, seed=number) for number in range(3)]
+    outputs = harness.run(*(job_of(prompt, n, max_tokens=3) for n, prompt in enumerate(prompts)))
+    for number, prompt in enumerate(prompts):
+        assert tokens_of(outputs[number, 0]) == continuation(oracle, prompt, 3)

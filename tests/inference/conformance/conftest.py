@@ -1,4 +1,4 @@
-"""The engine of each test of the suite. vLLM is loaded once for all of them."""
+"""The engine of each test of the suite. vLLM's server is started once."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import pytest
 
 from inference.engines.base import Engine
 from tests.inference.conformance.served import Served
-from tests.inference.conformance.subjects import SERVER_KEY, VLLM_OPTIONS, Subject
-from tests.support.child_engine import EngineChild, vllm_child
+from tests.inference.conformance.subjects import SERVER_KEY, Subject
 from tests.support.encoders import make_encoder
 from tests.support.shipped import SHIPPED
 from tests.support.vllm_server import VllmServer, vllm_server
@@ -29,14 +28,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     fields = json.loads(config.read_text())
     config.write_text(json.dumps({**fields, "max_position_embeddings": WINDOW}))
     return path
-
-
-@pytest.fixture(scope="session")
-def vllm_process(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineChild]:
-    """Real vLLM in its own environment."""
-    log = tmp_path_factory.mktemp("vllm") / "log"
-    with vllm_child(folder, log, VLLM_OPTIONS) as child:
-        yield child
 
 
 @pytest.fixture(scope="session")

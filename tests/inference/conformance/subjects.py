@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
@@ -16,27 +15,17 @@ from inference.engines import compact, echo, embed
 from inference.engines.base import Engine
 from inference.engines.embed import EmbedOptions
 from inference.engines.remote import engine as remote
+from inference.engines.remote.kinds import STANDARD
 from inference.engines.remote.server import RemoteOptions
-from inference.engines.vllm import options as vllm_options
 from tests.suite.summary import left_out
-from tests.support.child_engine import ChildEngine
 from tests.support.shipped import SHIPPED
 
 CREDITS = 4
 SERVER_KEY = "sk-real-server"
 BLOCK_SIZE = 32
-# Four long answers do not fit into so many; a block of the shipped model in float32 has 192 KiB.
+# Four long answers do not fit into so many.
 BLOCKS = 20
-BLOCK_BYTES = 192 * 1024
 ECHO_TOKENS_PER_S = 200.0
-VLLM_OPTIONS: dict[str, Any] = {
-    "dtype": "float32",
-    # One block more, which vLLM keeps for itself.
-    "kv_bytes": (BLOCKS + 1) * BLOCK_BYTES,
-    "running_max": CREDITS,
-    "threads": 1,
-    "args": {"enforce_eager": True},
-}
 
 
 @dataclass(frozen=True)
@@ -45,9 +34,7 @@ class Subject:
     with a small window and cache.
 
     `queues`: it holds back jobs that find no room, and says so. `prefills_in_parts`: it reports
-    steps while a prompt is under way. `reports_until_free`: how many steps it may report after a
-    cancel that still show blocks in use; the step under way is one. `processes`: it runs in some of
-    its own.
+    steps while a prompt is under way. `processes`: it runs in some of its own.
     """
 
     name: str
@@ -55,7 +42,6 @@ class Subject:
     make: Callable[[pytest.FixtureRequest], Engine]
     queues: bool = True
     prefills_in_parts: bool = True
-    reports_until_free: int = 2
     processes: bool = False
 
     def __str__(self) -> str:
@@ -84,10 +70,6 @@ def _echo(request: pytest.FixtureRequest) -> Engine:
     return echo.EchoEngine(request.getfixturevalue("folder"), options)
 
 
-def _vllm(request: pytest.FixtureRequest) -> Engine:
-    return ChildEngine(request.getfixturevalue("vllm_process"))
-
-
 def _embed(request: pytest.FixtureRequest) -> Engine:
     # Few tokens a step, so that many inputs take many.
     options = EmbedOptions(device="cpu", dtype="float32", step_tokens=20, running_max=CREDITS)
@@ -101,25 +83,15 @@ def _remote(request: pytest.FixtureRequest) -> Engine:
 
 
 COMPACT = frozenset(compact.CAPABILITIES) | {Capability.GRAMMAR, Capability.SPECULATION}
-VLLM = Subject(
-    "vllm",
-    frozenset(vllm_options.CAPABILITIES) | {Capability.KV_EVENTS, Capability.PREFIX_CACHE},
-    _vllm,
-    prefills_in_parts=False,
-    # Its figures come from another process, with the step after.
-    reports_until_free=6,
-    processes=True,
-)
 SUBJECTS = [
     Subject("compact-torch", COMPACT, _compact("torch", "float32")),
     Subject("echo", frozenset(echo.CAPABILITIES), _echo, queues=False, prefills_in_parts=False),
-    VLLM,
     Subject("embed", frozenset(embed.CAPABILITIES), _embed),
     Subject(
         "remote",
         # What a server adds of its own accord: vLLM separates the caches of tenants, and takes more
         # fields than others.
-        frozenset(remote.CAPABILITIES)
+        frozenset(STANDARD)
         | {
             Capability.IGNORE_EOS,
             Capability.MIN_TOKENS,

@@ -13,6 +13,7 @@ from typing import Any
 import httpx2
 import msgspec
 import pytest
+from tokenizers import Tokenizer
 
 from inference.contract.capabilities import Capability
 from inference.contract.frames import Job, Output, Sampling
@@ -27,6 +28,7 @@ from tests.support.vllm_server import WINDOW, VllmServer
 BLOCK_SIZE = 32
 FREE_POLLS_MAX = 200
 POLL_S = 0.1
+TOKENIZER = Tokenizer.from_file(str(SHIPPED / "tokenizer.json"))
 NO_END = {int(token): bias for token, bias in no_end().items()}
 
 
@@ -88,7 +90,8 @@ def text_of(outputs: list[Output], choice: int = 0) -> str:
 
 
 def make_engine(url: str) -> RemoteEngine:
-    return RemoteEngine(RemoteOptions(url=url, name=SHIPPED.name, key=SERVER_KEY, credits=CREDITS))
+    options = RemoteOptions(url=url, name=SHIPPED.name, key=SERVER_KEY, credits=CREDITS)
+    return RemoteEngine(options, SHIPPED)
 
 
 @pytest.fixture
@@ -105,7 +108,8 @@ async def remote(vllm_http: VllmServer) -> AsyncIterator[Remote]:
 
 async def test_its_facts_come_from_the_server(remote: Remote) -> None:
     facts = remote.engine.facts
-    assert (facts.context_window, facts.vocab_size) == (WINDOW, 0)
+    assert (facts.context_window, facts.vocab_size) == (WINDOW, TOKENIZER.get_vocab_size())
+    assert facts.engine.startswith("vllm 0.")
     assert {Capability.TEXT, Capability.SALT} < set(facts.capabilities)
     assert Capability.TOKENS not in facts.capabilities
 
@@ -144,6 +148,23 @@ async def test_what_an_output_must_match_is_held_by_the_server(remote: Remote) -
     outputs = await remote.run(remote.job(max_tokens=40, body=wanted))
     assert text_of(outputs) in ("whole", "half")
     assert outputs[-1].finish == "stop"
+
+
+@pytest.mark.parametrize("chat", [True, False])
+async def test_log_probabilities_are_of_the_tokens_that_are_text(
+    remote: Remote, chat: bool
+) -> None:
+    messages = [{"role": "user", "content": "What is Sluice?"}]
+    job = remote.job("Once", max_tokens=12, logprobs=2, logit_bias={} if chat else NO_END)
+    if chat:
+        job = msgspec.structs.replace(job, request_json=msgspec.json.encode({"messages": messages}))
+    outputs = await remote.run(job)
+    scores = [entry for output in outputs for entry in output.logprobs or ()]
+    assert TOKENIZER.decode([entry.token for entry in scores]) == text_of(outputs)
+    ends = outputs[-1].finish == "stop"
+    assert len(scores) == outputs[-1].usage.completion_tokens - ends
+    for entry in scores:
+        assert len(entry.top) == 2 and entry.logprob == entry.top[0][1] <= 0.0
 
 
 async def test_choices_are_told_apart(remote: Remote) -> None:
@@ -206,7 +227,7 @@ async def test_what_the_server_refuses_is_refused_with_its_words(
 
 
 @pytest.mark.parametrize(
-    "undeclared", [{"logprobs": 1}, {"n": 0}, {"max_tokens": 0}, {"temperature": -1.0}]
+    "undeclared", [{"prompt_logprobs": 1}, {"n": 0}, {"max_tokens": 0}, {"temperature": -1.0}]
 )
 async def test_what_is_not_offered_is_refused_by_field(
     remote: Remote, undeclared: dict[str, Any]

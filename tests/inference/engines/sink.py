@@ -31,6 +31,7 @@ class Sink:
 
     def on_kv(self, events: KvEvents) -> None:
         self.kv.append(events)
+        self._changed.set()
 
     def on_refused(self, request: bytes, refused: JobRefused) -> None:
         assert not self.outputs[request], "refused after an output"

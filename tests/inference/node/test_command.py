@@ -130,14 +130,14 @@ async def test_check_of_a_server_keeps_its_key_to_itself(upstream: HandUpstream)
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ((*SERVER, *NAMED, "--model", "x"), "--model"),
+        ((*SERVER, *NAMED, "--kv-events", "http://h"), "--kv-events"),
         (("--engine", "remote", *NAMED), "--url"),
         (SERVER, "--model-name"),
         ((*SERVER, *NAMED, "--threads", "1"), "--threads"),
         ((*SERVER, *NAMED, "--credits", "0"), "--credits"),
         (("--engine", "compact"), "--model"),
         (("--engine", "compact", "--model", "x", "--url", "http://h"), "--url"),
-        (("--engine", "vllm", "--model", "x", "--vllm-args", "[1]"), "--vllm-args"),
+        (("--engine", "vllm", "--model", "x", "--vllm-args", "--port=1"), "--vllm-args: --port"),
     ],
 )
 async def test_a_wrong_option_is_named(arguments: tuple[str, ...], named: str) -> None:

@@ -30,6 +30,23 @@ def test_all_at_once_is_the_same_text(tokens: list[int]) -> None:
     assert TokenDecoder(TOKENIZER).whole(tokens) == decoder.feed(tokens) + decoder.close()
 
 
+KEPT = {TOKENIZER.get_vocab()[name]: name for name in SPECIAL[:2]}
+
+
+@given(st.text("a東<|endbos>𝄞 "), st.lists(st.sampled_from(sorted(KEPT))), st.integers(0, 20))
+def test_special_tokens_that_are_kept(text: str, special: list[int], place: int) -> None:
+    tokens = TOKENIZER.encode(text, add_special_tokens=False).ids
+    mixed = [*tokens[:place], *special, *tokens[place:]]
+    decoder = TokenDecoder(TOKENIZER, KEPT)
+    parts = "".join(decoder.feed([token]) for token in mixed) + decoder.close()
+    assert parts == decoder.whole(mixed)
+    names = "".join(KEPT[token] for token in special)
+    assert names in parts
+    head, tail = TOKENIZER.decode(tokens[:place]), TOKENIZER.decode(tokens[place:])
+    if REPLACEMENT not in head:
+        assert parts == head + names + tail
+
+
 def test_a_cut_character_waits() -> None:
     tokens = TOKENIZER.encode("𝄞", add_special_tokens=False).ids
     assert len(tokens) > 1

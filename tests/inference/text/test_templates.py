@@ -88,7 +88,7 @@ def test_named_templates_without_a_default_do_not_chat(tmp_path: Path) -> None:
     ("template", "state"),
     [
         (PLAIN, "renders, without tools"),
-        (TOOLS, "renders, with tools"),
+        (TOOLS, "renders, with tools in the form of Hermes"),
         ("{{ raise_exception('no system message') }}", "does not render a greeting: messages: no"),
         (TOOLS + "{{ tools[0].x.y }}", "does not render a greeting"),
     ],

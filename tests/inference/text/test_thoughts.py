@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from inference.text.decode import think_marks
+from inference.text.decode import ThinkMarks, think_marks
 from tests.inference.text.tiny import tiny_tokenizer
 from tests.support.thinking import CLOSING, OPENING, make_thinking, text_of
 
@@ -21,7 +21,8 @@ from tests.support.thinking import CLOSING, OPENING, make_thinking, text_of
 def test_where_a_prompt_ends(tmp_path: Path, prompt: str, opened: bool | None) -> None:
     text = text_of(make_thinking(tmp_path))
     marks = text.marks
-    assert marks is not None and (marks.opening, marks.closing) == (OPENING, CLOSING)
+    assert isinstance(marks, ThinkMarks)
+    assert (marks.opening, marks.closing) == (OPENING, CLOSING)
     assert marks.opened(text.encode(prompt, add_special=False)) is opened
 
 

@@ -25,7 +25,7 @@ def find_miss(run: Progress) -> Miss | None:
     cluster, prompt = trail.cluster, trail.prompt
     if asked is None or step is None or cluster is None or prompt is None:
         return None
-    if placement is None or charge is None or not charge.usage.prompt_tokens or not prompt.tokens:
+    if placement is None or charge is None or not charge.usage.prompt_tokens:
         return None
     reuse = Reuse(
         delivered=charge.usage.cached_tokens,
@@ -42,7 +42,7 @@ def inquiry_of(asked: Asked, prepared: Prepared, link: NodeLink, reuse: Reuse) -
     """
     prompt, served = prepared.prompt, prepared.cluster.served
     scored = asked.ask.sampling.prompt_logprobs is not None
-    if served.text is None or prompt.lengths or scored:
+    if served.text is None or not prompt.tokens or prompt.lengths or scored:
         return None
     return Inquiry(
         prompted=Prompted(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
 
+from controlplane.gateway.nodes.measured.sent import SentBlocks
 from controlplane.gateway.nodes.measured.speed import Speed
 from inference.contract.frames import Step
 
@@ -65,7 +66,7 @@ class NodeAccount:
 
     __slots__ = (
         "_booked", "_cap", "_credits", "_recent", "active", "block_size", "credits_left", "heard_s",
-        "idle_s", "kv_blocks", "queued_tokens", "ready", "speed", "told",
+        "idle_s", "kv_blocks", "queued_tokens", "ready", "sent", "speed", "told",
     )  # fmt: skip
 
     def __init__(self, credits: int, *, block_size: int = 1, kv_blocks: int = 0) -> None:
@@ -75,6 +76,7 @@ class NodeAccount:
         self.queued_tokens = 0
         self.heard_s = self.idle_s = 0.0
         self.speed = Speed()
+        self.sent = SentBlocks()
         self.told = Told()
         self._credits = credits
         self._cap: int | None = None

@@ -1,4 +1,4 @@
-"""What stage 4 remembers between requests: means, predictions, rings, and who the nodes are."""
+"""What stage 4 remembers between requests: means, rings, and who the nodes are."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -6,12 +6,10 @@ from typing import Any, TypeVar
 
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.measured.means import FleetMeans
-from controlplane.gateway.nodes.measured.predicted import Predictions
 from controlplane.gateway.s4_route.choice.ring import Ring
 
 MODELS_MAX = 256
 ROSTERS_MAX = 16
-BLOCK_SIZES_MAX = 32
 RINGS_MAX = 32
 
 Key = TypeVar("Key", bound=Hashable)
@@ -35,15 +33,11 @@ class RoutingMemory:
 
     def __init__(self) -> None:
         self._means: OrderedDict[str, FleetMeans] = OrderedDict()
-        self._predictions: OrderedDict[int, Predictions] = OrderedDict()
         self._rosters: OrderedDict[tuple[NodeLink, ...], Roster] = OrderedDict()
         self._rings: OrderedDict[tuple[str, ...], Ring] = OrderedDict()
 
     def means(self, model: str) -> FleetMeans:
         return _kept(self._means, model, FleetMeans, MODELS_MAX)
-
-    def predictions(self, block_size: int) -> Predictions:
-        return _kept(self._predictions, block_size, Predictions, BLOCK_SIZES_MAX)
 
     def roster(self, nodes: tuple[NodeLink, ...]) -> Roster:
         """Of these nodes: mostly the same from request to request, and many."""

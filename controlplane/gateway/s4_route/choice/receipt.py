@@ -9,7 +9,7 @@ from controlplane.gateway.nodes.measured.account import NodeAccount
 from controlplane.gateway.s4_route.choice.cost import NodeChoice, explain
 from controlplane.gateway.s4_route.choice.memory import Roster, RoutingMemory
 from controlplane.gateway.s4_route.choice.sought import Overlap, Sought, predicted_tokens
-from controlplane.kernel.receipt import Receipt, WeighedNode
+from controlplane.kernel.receipt import BELIEVED, Receipt, WeighedNode
 
 CANDIDATES_MAX = 8
 MS_PER_S = 1000.0
@@ -34,13 +34,14 @@ def make_receipt(
         parts_ms = list(map(_ms, msgspec.structs.astuple(parts)))
         candidates.append(_candidate(roster.names[place], account, cached, parts_ms))
     name, believed = roster.names[choice.place], overlap.cached[choice.place]
+    expected = predicted_tokens(sought, roster.accounts[choice.place])
     return Receipt(
         rule=sought.rule,
         node=name,
         why=_why(sought, overlap, candidates, name=name, weighed=len(roster.names)),
         index=overlap.index,
         available_tokens=overlap.available,
-        predicted_cached_tokens=max(believed, predicted_tokens(sought, memory, name)),
+        predicted_cached_tokens=max(believed, expected),
         candidates=tuple(candidates),
     )
 
@@ -96,8 +97,7 @@ def _why(
     chosen = next(each for each in candidates if each.node == name)
     most = max(candidates, key=lambda each: each.cached_tokens)
     had = f"{name} had {chosen.cached_tokens:,} of {sought.tokens:,} prompt tokens cached"
-    if overlap.index == "stale":
-        had += " (as far as is known: the events of some nodes are late)"
+    had += BELIEVED.get(overlap.index, "")
     if most.cached_tokens == 0:
         had = f"No node had this prompt cached, and {name} had the lowest expected cost"
     elif chosen.cached_tokens == most.cached_tokens:

@@ -2,19 +2,17 @@
 
 import msgspec
 
-from controlplane.gateway.s4_route.choice.memory import RoutingMemory
+from controlplane.gateway.nodes.measured.account import NodeAccount
 from controlplane.kernel.clock import monotonic_s
 from controlplane.kernel.receipt import IndexState
 
 # How much of a prompt siblings must have in common to meet where no index tells.
 HEAD_TOKENS = 128
-HEAD_BYTES = 512
 
 
 class Sought(msgspec.Struct, frozen=True, kw_only=True):
     """What a node is sought for: a prompt of `tokens`, with its block hashes by block size.
 
-    `text` is the prompt of engines that take only text: they have neither tokens nor an index.
     `key` is what the client says that siblings share, within its tenant; empty without one.
     """
 
@@ -22,7 +20,6 @@ class Sought(msgspec.Struct, frozen=True, kw_only=True):
     rule: str
     tokens: int
     chains: dict[int, list[bytes]]
-    text: bytes = b""
     key: bytes = b""
 
     @property
@@ -38,8 +35,6 @@ class Sought(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def head(self) -> bytes:
         """What siblings have in common; empty where nothing can be cached at all."""
-        if self.text:
-            return self.text[:HEAD_BYTES]
         for size, chain in self.chains.items():
             if chain:
                 return chain[min(len(chain), max(1, HEAD_TOKENS // size)) - 1]
@@ -57,11 +52,8 @@ class Overlap(msgspec.Struct, frozen=True, kw_only=True):
     index: IndexState
 
 
-def predicted_tokens(sought: Sought, memory: RoutingMemory, name: str) -> int:
+def predicted_tokens(sought: Sought, account: NodeAccount) -> int:
     """What a node should have soon, since it was sent a prompt with the same beginning."""
-    most = 0
-    for size, chain in sought.chains.items():
-        if chain:
-            blocks = memory.predictions(size).blocks(name, chain, monotonic_s())
-            most = max(most, min(blocks * size, sought.cacheable))
-    return most
+    size = account.block_size
+    blocks = account.sent.leading(sought.chains.get(size, ()), monotonic_s())
+    return min(blocks * size, sought.cacheable)

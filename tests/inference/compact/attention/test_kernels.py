@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,11 +13,21 @@ from inference.compact.attention import kernels
 from inference.compact.attention.blockwise import decode_products, prefill_blockwise
 from inference.compact.attention.cache import KvCache
 from inference.compact.attention.kernels import ON_CPU, Trial, choose_kernels
-from inference.compact.batch.tensors import DecodeGroup, PrefillSpan
+from inference.compact.batch.tensors import AttentionPlan, DecodeGroup, PrefillSpan
 from inference.compact.candidates import first_that_agrees
 from inference.compact.config.shape import ModelShape, read_shape
 from inference.compact.load.placement import Placement
-from tests.inference.compact.tiny import save_model
+from inference.compact.run.eager import EagerModel
+from tests.inference.compact.attention.together import attend_by_definition
+from tests.inference.compact.shapes import SHAPES
+from tests.inference.compact.tiny import (
+    Harness,
+    continuation,
+    job_of,
+    prompt_of,
+    save_model,
+    tokens_of,
+)
 
 HERE = __name__
 CPU = Placement(device="cpu", dtype="float32", block_size=32, kv_blocks=4, threads=None)
@@ -54,16 +65,27 @@ def breaks(queries: torch.Tensor, cache: KvCache, layer: int, group: DecodeGroup
     raise RuntimeError("no kernel image is available")
 
 
+def sees_another_table(
+    queries: torch.Tensor, cache: KvCache, layer: int, plan: AttentionPlan
+) -> torch.Tensor:
+    """Right where there is one span only."""
+    assert plan.spans is not None
+    swapped = replace(plan.spans, table=plan.spans.table.flip(0))
+    return attend_by_definition(queries, cache, layer, replace(plan, spans=swapped))
+
+
 def test_right_kernels_pass_in_both_precisions(shape: ModelShape) -> None:
     for dtype, block_size in (("float32", 32), ("bfloat16", 16), ("float32", 128)):
         trial = Trial(shape, replace(CPU, dtype=dtype, block_size=block_size))
         assert trial.decodes(decode_products)
         assert trial.prefills(prefill_blockwise)
+        assert trial.together(attend_by_definition)
 
 
 def test_wrong_kernels_do_not_pass(trial: Trial) -> None:
     assert not trial.decodes(sees_too_much)
     assert not trial.prefills(forgets_the_window)
+    assert not trial.together(sees_another_table)
 
 
 @pytest.mark.parametrize(
@@ -103,5 +125,42 @@ def test_the_floor_is_a_warning_and_gets_its_masks(
     nowhere: list[tuple[str, str]] = [("inference.compact.attention.nowhere", "best")]
     found = kernels.best_of(nowhere, nowhere, Trial(shape, CPU))
     assert (found.decode_masks, found.prefill_masks) == (True, True)
-    assert [record.levelname for record in caplog.records].count("WARNING") == 1
+    assert [record.levelname for record in caplog.records].count("WARNING") == 2
     assert "decode and prefill attend by torch's own kernels" in caplog.text
+    assert "several prompts attend in turn" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen2-window"])
+def test_several_prompts_of_a_step_attend_together(tmp_path: Path, name: str) -> None:
+    """Behind prefixes, beside decoding rows, in chunks; a single one does so by itself."""
+    kind, overrides = SHAPES[name]
+    oracle = save_model(tmp_path, kind, **overrides)
+    size = {"kernels": "torch", "kv_blocks": 80, "block_size": 16, "step_tokens": 90}
+    harness = Harness(tmp_path, running_max=9, **size)
+    model = harness.runner.model
+    assert isinstance(model, EagerModel)
+    steps: list[tuple[int, int]] = []
+
+    def together(
+        queries: torch.Tensor, cache: KvCache, layer: int, plan: AttentionPlan
+    ) -> torch.Tensor:
+        assert plan.spans is not None and not plan.prefills
+        steps.append((sum(group.stop for group in plan.decodes), len(plan.spans.lengths)))
+        return attend_by_definition(queries, cache, layer, plan)
+
+    model.decoder.kernels = replace(ON_CPU, together=together)
+    shared = prompt_of(40)
+    prompts = [shared + prompt_of(2 + 7 * number, seed=number) for number in range(9)]
+    for number, prompt in enumerate(prompts):
+        if number % 3 == 2:
+            harness.step()
+        harness.accept(job_of(prompt, number, max_tokens=12))
+    outputs = harness.run()
+    seen = [each for step in harness.steps for each in step.outputs]
+    assert {each.usage.cached_tokens for each in seen} >= {0, 32}
+    for number, prompt in enumerate(prompts):
+        mine = [each for each in seen if each.request == number.to_bytes(16, "big")]
+        assert tokens_of(mine) == continuation(oracle, prompt, 12)
+    assert outputs
+    assert any(decoding and spans > 1 for decoding, spans in steps)
+    assert min(spans for _, spans in steps) == 2

@@ -44,7 +44,7 @@ def schema(**keywords: Any) -> Grammar:
 
 def allowed(mask: GrammarMask) -> set[int]:
     row = bytearray(b"\xff" * (-(-VOCABULARY // 32) * 4))
-    mask.fill(row)
+    mask.fill(memoryview(row))
     bits = np.unpackbits(np.frombuffer(row, np.uint8), bitorder="little")
     return {int(token) for token in np.flatnonzero(bits)}
 

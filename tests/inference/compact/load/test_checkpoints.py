@@ -35,6 +35,12 @@ def _edit(path: Path, **changes: Any) -> None:
     path.write_text(json.dumps({**values, **changes}))
 
 
+def test_what_another_engine_computes_is_sent_there(folder: Path) -> None:
+    _edit(folder / "config.json", architectures=["Gemma3ForCausalLM"])
+    with pytest.raises(ModelError, match="Gemma3ForCausalLM.* try --engine vllm"):
+        read_shape(folder)
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [

@@ -61,12 +61,14 @@ def native_of(
     *,
     kv_blocks: int = 64,
     threads: int = 2,
-    quantize: str = "off",
+    **formats: str,
 ) -> NativeDecoder:
-    """A loaded native decoder, by default for the CPU's best instruction set."""
+    """A loaded native decoder, by default for the CPU's best instruction set; `formats` are its
+    options `quantize` and `kv_dtype`.
+    """
     library = native_library(isa) if isa else chosen()[1]
-    options: dict[str, Any] = {"kv_blocks": kv_blocks, "threads": threads, "quantize": quantize}
-    return decoder_of(folder, library, change, **options)
+    sizes = {"kv_blocks": kv_blocks, "threads": threads}
+    return decoder_of(folder, library, change, **sizes, **formats)
 
 
 def decoder_of(

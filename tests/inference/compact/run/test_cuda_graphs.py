@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from inference.compact.run.eager import EagerModel
-from inference.compact.run.graphs import RecordedModel
+from inference.compact.run.graphs import CudaRecorder, RecordedModel
 from tests.inference.compact.shapes import SHAPES
 from tests.inference.compact.tiny import Harness, job_of, prompt_of, save_model, tokens_of
 
@@ -47,6 +47,9 @@ def test_recordings_change_no_token(name: str, dtype: str, tmp_path: Path) -> No
         assert isinstance(model, RecordedModel)
         if not recorded:
             harness.runner.model = model.eager
+        elif dtype == "bfloat16":
+            # Prompts by another kernel, which differs in the last bits.
+            harness.runner.model = RecordedModel(model.eager, CudaRecorder(), mixed=())
         outputs = harness.run(*jobs)
         texts.append([tokens_of(outputs[number, 0]) for number in range(5)])
         assert sum(step.preemptions for step in harness.steps) > 0

@@ -6,6 +6,7 @@ which is what a replayed graph does.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,9 +22,11 @@ from inference.compact.run.graphs import (
     recorded_if_possible,
 )
 from inference.compact.schedule.scheduler import Chunk
+from tests.inference.compact.attention.together import attend_by_definition
 from tests.inference.compact.shapes import SHAPES
 from tests.inference.compact.tiny import (
     Harness,
+    collect,
     continuation,
     job_of,
     prompt_of,
@@ -46,6 +49,12 @@ def _imitated(step: Step) -> Step:
     """Steps into memory of their own, as a graph has it."""
     result = step().clone()
     return lambda: result.copy_(step())
+
+
+def _stuck(step: Step) -> Step:
+    """Always what it said first."""
+    result = step().clone()
+    return lambda: result
 
 
 def _recorder(device: str, replayed: list[int]) -> Recorder:
@@ -83,15 +92,49 @@ def test_replayed_steps_say_the_same(name: str, device: str, tmp_path: Path) -> 
     replayed: list[int] = []
     with torch.inference_mode():
         eager = Counted(plain.decoder, plain.upload)
-        harness.runner.model = RecordedModel(eager, _recorder(device, replayed), rows_max=9)
+        harness.runner.model = RecordedModel(eager, _recorder(device, replayed), 9, mixed=())
     prompts = [prompt_of(3 + 11 * number, seed=number) for number in range(11)]
     outputs = harness.run(*(job_of(p, n, max_tokens=3 + 3 * n) for n, p in enumerate(prompts)))
     for number, prompt in enumerate(prompts):
         assert tokens_of(outputs[number, 0]) == continuation(oracle, prompt, 3 + 3 * number)
-    # Nine rows are rounded up to sixteen, so up to that many are replayed; prompts never are.
+    # Nine rows are rounded up to sixteen, so up to that many are replayed; without a kernel for
+    # whole steps prompts never are.
     assert set(replayed) == {1, 2, 3, 4, 5, 6, 7, 8, 16}
     assert eager.steps + len(replayed) == len(harness.steps)
     assert eager.steps > 0
+
+
+@pytest.mark.parametrize("speculate", ["off", "on"])
+@pytest.mark.parametrize("name", ["llama", "qwen2-window", "mixtral"])
+def test_replayed_mixed_steps_say_the_same(name: str, speculate: str, tmp_path: Path) -> None:
+    """Prompts in chunks, behind prefixes and preempted, and drafts, beside decoding rows."""
+    kind, overrides = SHAPES[name]
+    oracle = save_model(tmp_path, kind, **overrides)
+    harness = Harness(
+        tmp_path, kv_blocks=21, block_size=16, step_tokens=50, running_max=8, speculate=speculate
+    )
+    plain = _plain(harness)
+    plain.decoder.kernels = replace(plain.decoder.kernels, together=attend_by_definition)
+    replayed: list[int] = []
+    with torch.inference_mode():
+        eager = Counted(plain.decoder, plain.upload)
+        recorder = _recorder("cpu", replayed)
+        harness.runner.model = RecordedModel(eager, recorder, rows_max=6, mixed=(8, 24, 40))
+    shared = prompt_of(33)
+    prompts = [shared + prompt_of(1 + 11 * number, seed=number) for number in range(7)]
+    for number, prompt in enumerate(prompts):
+        harness.accept(job_of(prompt, number, max_tokens=30))
+        for _ in range(1 + 2 * number % 3):
+            harness.step()
+    harness.run(job_of(prompt_of(12), 7, max_tokens=3), job_of(prompt_of(7), 8, max_tokens=3))
+    outputs = collect(harness.steps)
+    for number, prompt in enumerate(prompts):
+        assert tokens_of(outputs[number, 0]) == continuation(oracle, prompt, 30)
+    assert sum(step.preemptions for step in harness.steps) > 0
+    assert (sum(step.drafted for step in harness.steps) > 0) == (speculate == "on")
+    # Of logit rows: mixed steps have room for as many as they have spans.
+    assert {24, 40} <= set(replayed)
+    assert 0 < eager.steps < len(replayed)
 
 
 def test_a_device_that_cannot_record_computes_eagerly(
@@ -105,7 +148,18 @@ def test_a_device_that_cannot_record_computes_eagerly(
     with torch.inference_mode():
         assert not can_record(plain.decoder)
         assert recorded_if_possible(plain, refuse) is plain
-    assert "decode steps are not recorded" in caplog.text
+    assert "steps are not recorded, which is slower: operation not permitted" in caplog.text
+
+
+def test_recordings_that_say_something_else_are_not_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    save_model(tmp_path)
+    plain = _plain(Harness(tmp_path, kv_blocks=20, block_size=16))
+    with torch.inference_mode():
+        assert isinstance(recorded_if_possible(plain, lambda: _imitated), RecordedModel)
+        assert recorded_if_possible(plain, lambda: _stuck) is plain
+    assert "steps are not recorded, which is slower: replayed ones" in caplog.text
 
 
 def test_spare_rows_touch_no_block(tmp_path: Path, device: str) -> None:

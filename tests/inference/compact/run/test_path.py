@@ -46,7 +46,7 @@ def test_native_code_names_its_instruction_set() -> None:
     ("found", "kernels", "slow"),
     [
         (("decode", "ops", "graphs"), "triton", ""),
-        (("decode", "ops"), "triton", "decode steps are not recorded as CUDA graphs"),
+        (("decode", "ops"), "triton", "steps are not recorded as CUDA graphs"),
         (("ops",), "triton", "torch computes decode attention, not Triton"),
         (("decode",), "triton", "torch computes norms and gates, not Triton"),
     ],

@@ -16,7 +16,7 @@ import torch
 from inference.compact.batch.tensors import Uploader
 from inference.compact.sampling.operators import top_columns
 from inference.compact.sampling.rng import TRIES_MAX, uniforms
-from inference.compact.sampling.sampler import LOGPROB_MIN, Sampler
+from inference.compact.sampling.sampler import LOGPROB_MIN, Sampler, ban
 from inference.compact.schedule.outputs import SampledToken
 from inference.compact.schedule.request import Request, Sequence, stream_of
 from inference.compact.schedule.scheduler import Chunk
@@ -253,7 +253,7 @@ class EvenThenOdd:
     def __init__(self) -> None:
         self.taken: list[int] = []
 
-    def fill(self, bits: bytearray) -> None:
+    def fill(self, bits: memoryview) -> None:
         allowed = sum(1 << token for token in range(40) if self._allows(token))
         bits[:] = allowed.to_bytes(len(bits), "little")
 
@@ -313,3 +313,18 @@ def test_drafts_are_tried_on_the_mask_and_taken_back(device: str) -> None:
     assert mask.taken == []
     parities = [pick.token % 2 for pick in picks[:3] if pick.token is not None]
     assert parities == [0, 1, 0]
+
+
+@pytest.mark.parametrize("rows", [[0, 1, 2, 3], [1, 3]])
+@pytest.mark.parametrize("columns", [40, 64, 77])
+def test_a_device_bans_what_a_cpu_bans(rows: list[int], columns: int, device: str) -> None:
+    """Packed bits for all rows at once, however many of the last byte count."""
+    random = np.random.default_rng(columns)
+    bits = random.integers(0, 256, (len(rows), -(-columns // 32) * 4), np.uint8)
+    logits = torch.randn(4, columns)
+    allowed = np.ones((4, columns), bool)
+    allowed[rows] = np.unpackbits(bits, axis=1, count=columns, bitorder="little")
+    found = logits.to(device)
+    where = None if len(rows) == 4 else torch.tensor(rows, device=device)
+    ban(found, where, torch.from_numpy(bits).to(device))
+    assert torch.equal(found.cpu(), logits.masked_fill(torch.from_numpy(~allowed), -math.inf))

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from inference.contract.blocks import chain_hashes, split_hashes
-from inference.engines.vllm.index import BlockIndex, Event, Unfollowable, read_batch
+from inference.engines.remote.index import BlockIndex, Event, Unfollowable, read_batch
 
 SIZE = 4
 SALT = b"alice"
@@ -158,7 +158,7 @@ ODD = {
     "no list of events": [b"", b"\x01", msgspec.msgpack.encode({"ts": 1.5, "events": 7})],
     "no batch": [b"", b"\x01", msgspec.msgpack.encode(7)],
     "no msgpack": [b"", b"\x01", b"\xc1"],
-    "a frame too few": [b"\x01", encoded()],
+    "a frame too few": [encoded()],
 }
 
 
@@ -197,7 +197,7 @@ def test_the_oldest_block_is_the_one_that_was_used_longest_ago(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now_s = [0.0]
-    monkeypatch.setattr("inference.engines.vllm.index.time.monotonic", lambda: now_s[0])
+    monkeypatch.setattr("inference.engines.remote.index.time.monotonic", lambda: now_s[0])
     index = BlockIndex(SIZE)
     index.apply(0, batch(stored([b"a", b"b"], TOKENS[:8])))
     now_s[0] = 5.0
@@ -206,3 +206,19 @@ def test_the_oldest_block_is_the_one_that_was_used_longest_ago(
     index.apply(1, batch(removed(b"b")))
     now_s[0] = 7.0
     assert index.oldest_s() == 2.0
+
+
+@pytest.mark.parametrize("kind", ["sliding_window", "mamba"])
+def test_layers_that_keep_no_prefix_are_not_followed(kind: str) -> None:
+    """Of a hybrid model each group of layers tells its own blocks, under the same hashes."""
+    index = BlockIndex(SIZE)
+    whole = stored([b"a", b"b"], TOKENS[:8]) | {
+        "group_idx": 0, "kv_cache_spec_kind": "full_attention",
+    }  # fmt: skip
+    beside = stored([b"b"], TOKENS[:8]) | {"group_idx": 1, "kv_cache_spec_kind": kind}
+    assert index.take(frames(0, whole, beside)) is not None
+    assert index.take(frames(1, removed(b"b") | {"group_idx": 1})) is None
+    assert split_hashes(index.snapshot().stored) == OURS[:2]
+    gone = index.take(frames(2, removed(b"b") | {"group_idx": 0}))
+    assert gone is not None and split_hashes(gone.removed) == OURS[1:2]
+    assert index.known and not index.lost

@@ -6,12 +6,11 @@ from uuid import UUID
 import msgspec
 from django.db import transaction
 from msgspec.structs import asdict
-from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.core.answers import answer_of
 from controlplane.core.api.schema import CREATED, Whole, operation
-from controlplane.core.api.views import ApiView
+from controlplane.core.api.views import OF_ORGANIZATION, ApiView
 from controlplane.kernel.ids import ProjectId
 from controlplane.tenants import services
 from controlplane.tenants.models import Project
@@ -59,31 +58,31 @@ class ProjectJson(TypedDict):
     keeps_days: int
 
 
-class Projects(ApiView):
+class Projects(ApiView, at=f"{OF_ORGANIZATION}/projects"):
     @operation(list_of=Whole(ProjectJson))
-    def get(self, request: Request, organization_id: UUID) -> Response:
+    def get(self) -> Response:
         """List projects."""
         rows = projects_of(**self.whose())
         return self.listed(rows, project_json)
 
     @operation(body=ProjectBody, answer={CREATED: ProjectJson})
-    def post(self, request: Request, organization_id: UUID) -> Response:
+    def post(self, organization_id: UUID) -> ProjectJson:
         """Create a project, with safety layer and content logging off."""
         actor = self.actor()
         organization = organization_of(actor=actor, organization_id=organization_id)
         name = self.body(ProjectBody).name
         made = services.project_create(actor=actor, organization=organization, name=name)
-        return Response(project_json(made), status=CREATED)
+        return project_json(made)
 
 
-class OneProject(ApiView):
+class OneProject(ApiView, at=f"{OF_ORGANIZATION}/projects/<proj:project_id>"):
     @operation(answer=ProjectJson)
-    def get(self, request: Request, organization_id: UUID, project_id: UUID) -> Response:
+    def get(self, organization_id: UUID, project_id: UUID) -> ProjectJson:
         """Get a project."""
-        return Response(project_json(self._found(organization_id, project_id)))
+        return project_json(self._found(organization_id, project_id))
 
     @operation(body=ProjectChange, answer=ProjectJson, step_up=True)
-    def patch(self, request: Request, organization_id: UUID, project_id: UUID) -> Response:
+    def patch(self, organization_id: UUID, project_id: UUID) -> ProjectJson:
         """Change a project; gateways apply it within two seconds."""
         actor, project = self.actor(), self._found(organization_id, project_id)
         change = self.body(ProjectChange)
@@ -93,20 +92,20 @@ class OneProject(ApiView):
             services.project_update(actor=actor, project=project, **settings)
             if name is not None:
                 services.project_rename(actor=actor, project=project, name=name)
-        return Response(project_json(project))
+        return project_json(project)
 
     def _found(self, organization_id: UUID, project_id: UUID) -> Project:
         return project_of(**self.whose(), project_id=project_id)
 
 
-class Weight(ApiView):
+class Weight(ApiView, at=f"{OF_ORGANIZATION}/projects/<proj:project_id>/weight"):
     @operation(body=WeightBody, answer=ProjectJson)
-    def put(self, request: Request, organization_id: UUID, project_id: UUID) -> Response:
+    def put(self, organization_id: UUID, project_id: UUID) -> ProjectJson:
         """Set the scheduling weight of a project."""
         actor = self.actor()
         project = project_share(actor=actor, organization_id=organization_id, project_id=project_id)
         services.project_weigh(actor=actor, project=project, weight=self.body(WeightBody).weight)
-        return Response(project_json(project))
+        return project_json(project)
 
 
 def project_json(row: Project) -> ProjectJson:

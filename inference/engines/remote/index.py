@@ -1,9 +1,9 @@
-"""Follows vLLM's prefix cache: its events in, ours out, with hashes computed again from token ids.
+"""Follows a server's prefix cache: its events in, ours out, with hashes made anew from token ids.
 
-vLLM hashes blocks in its own way, so each of its hashes is mapped to ours when the block is
-stored. Whatever cannot be mapped is left out: a block that the gateway does not know costs a missed
-hit, one that it wrongly assumes would cost a wrong route. Events are read in each of the forms that
-vLLM's versions write. Imports no vLLM.
+vLLM and SGLang hash blocks in their own ways, so each of their hashes is mapped to ours when the
+block is stored. Whatever cannot be mapped is left out: a block that the gateway does not know costs
+a missed hit, one that it wrongly assumes would cost a wrong route. Events are read in each of the
+forms that their versions write.
 """
 
 import logging
@@ -14,14 +14,17 @@ from typing import Any
 import msgspec
 
 from inference.contract.blocks import HASH_BYTES, BlockChanges, extend_chain, root_hash
-from inference.contract.frames import KvEvents
+from inference.contract.frames import Job, KvEvents
 
 log = logging.getLogger(__name__)
 
-VllmHash = bytes | int
+TheirHash = bytes | int
 # Where a version has it: blocks of other media are not in the cache that prompts are matched with.
 DEVICE_MEDIA = (None, "GPU")
-FRAMES = 3
+# Layers of whose blocks a prefix is made; others keep a window or a state beside it.
+WHOLE_KINDS = (None, "full_attention", "mla_attention")
+FRAMES_MIN = 2
+SALTS_MAX = 256
 
 
 class Unfollowable(ValueError):
@@ -35,19 +38,22 @@ class BlockStored(msgspec.Struct, tag="BlockStored"):
     order of fields is that of versions which write arrays.
     """
 
-    block_hashes: list[VllmHash]
-    parent_block_hash: VllmHash | None
+    block_hashes: list[TheirHash]
+    parent_block_hash: TheirHash | None
     token_ids: list[int]
     block_size: int
     lora_id: Any = None
     medium: str | None = None
     lora_name: str | None = None
     extra_keys: list[list[object] | None] | None = None
+    group_idx: int | None = None
+    kv_cache_spec_kind: str | None = None
 
 
 class BlockRemoved(msgspec.Struct, tag="BlockRemoved"):
-    block_hashes: list[VllmHash]
+    block_hashes: list[TheirHash]
     medium: str | None = None
+    group_idx: int | None = None
 
 
 class AllBlocksCleared(msgspec.Struct, tag="AllBlocksCleared"):
@@ -59,38 +65,71 @@ _KINDS = {kind.__name__: kind for kind in (BlockStored, BlockRemoved, AllBlocksC
 
 
 class BlockIndex:
-    """The cached blocks of vLLM, under our hashes.
+    """The cached blocks of a server, under our hashes.
 
-    `lost` is set for good once it cannot be followed: then nothing is known of the cache.
+    `lost` is set for good once it cannot be followed; `known` while it is. `next_number` is that of
+    the message that follows. `salted`: events tell the salts of prompts; else they are found among
+    those of what was sent.
     """
 
-    def __init__(self, block_size: int) -> None:
+    def __init__(self, block_size: int, *, salted: bool = True) -> None:
         self.block_size = block_size
-        self.lost = False
-        self._ours: dict[VllmHash, bytes] = {}
+        self._salted = salted
+        # Of the newest prompts, by our hash of their first block.
+        self._salts: dict[bytes, bytes] = {}
+        self.lost = self.known = False
+        self.next_number = 0
+        self._ours: dict[TheirHash, bytes] = {}
         # When each was last used, as far as is known; the oldest first.
         self._used_s: dict[bytes, float] = {}
         self._changes = BlockChanges()
-        self._next_batch = 0
+        # Groups of layers that are not followed.
+        self._aside: set[int] = set()
+
+    @property
+    def fresh(self) -> bool:
+        """Whether nothing was ever read."""
+        return not self.next_number and not self.lost
 
     def idle(self, free: int, *, in_use: int, running: int) -> int:
-        """How many of vLLM's `free` blocks are cached.
+        """How many of the server's `free` blocks are cached.
 
         Of those in use all can, but for the last of each running sequence.
         """
         return min(free, max(0, len(self._ours) - max(0, in_use - running)))
 
     def take(self, frames: list[bytes]) -> KvEvents | None:
-        """Follow one message of vLLM; what cannot be followed costs the index, and no more."""
+        """Follow one message; what cannot be followed costs the index, and no more."""
         if self.lost:
             return None
         try:
-            return self.apply(*read_frames(frames))
+            changed = self.apply(number_of(frames), read_batch(frames[-1]))
         except (Unfollowable, OverflowError) as error:
-            log.error("vLLM's cache is served without an index from now on: %s", error)
-            self.lost = True
-            self._clear()
-            return self.snapshot()
+            return self.lose(error)
+        self.known = True
+        return changed
+
+    def lose(self, error: Exception) -> KvEvents:
+        """It cannot be followed from now on; what gateways have to be told."""
+        log.error("the server's cache is served without an index from now on: %s", error)
+        self.lost, self.known = True, False
+        self._clear()
+        return self.snapshot()
+
+    def restarted(self) -> None:
+        """The server begins anew, with an empty cache; a snapshot has to tell."""
+        self._changes.note(self._clear(), stored=False)
+        self._changes.events()
+        self.next_number = 0
+
+    def send(self, job: Job) -> None:
+        """The server is sent this prompt."""
+        self.touch(job.hashes)
+        if first := job.hashes[:HASH_BYTES]:
+            self._salts.pop(first, None)
+            self._salts[first] = job.salt
+            if len(self._salts) > SALTS_MAX:
+                del self._salts[next(iter(self._salts))]
 
     def touch(self, blocks: bytes) -> None:
         """A request uses these, as a job carries them, or has just ended."""
@@ -106,14 +145,14 @@ class BlockIndex:
         return 0.0 if oldest_at_s is None else time.monotonic() - oldest_at_s
 
     def apply(self, number: int, events: Iterable[Event]) -> KvEvents | None:
-        """Take vLLM's batch `number` in; None where it changes nothing that we can name.
+        """Take the batch `number` in; None where it changes nothing that we can name.
 
         Numbers grow by one. After a gap nothing known is certain, so everything is forgotten.
         Raises `Unfollowable`.
         """
-        if number != self._next_batch:
+        if number != self.next_number:
             self._changes.note(self._clear(), stored=False)
-        self._next_batch = number + 1
+        self.next_number = number + 1
         for event in events:
             if isinstance(event, BlockStored):
                 self._changes.note(self._store(event), stored=True)
@@ -127,10 +166,13 @@ class BlockIndex:
         """All blocks, with the number of the last events that `apply` made."""
         blocks = b"".join(self._ours.values())
         seq = self._changes.seq
-        return KvEvents(seq=seq, stored=blocks, removed=b"", snapshot=True, unknown=self.lost)
+        return KvEvents(seq=seq, stored=blocks, removed=b"", snapshot=True, unknown=not self.known)
 
     def _store(self, event: BlockStored) -> list[bytes]:
         """Our hashes of the blocks that are new."""
+        if event.kv_cache_spec_kind not in WHOLE_KINDS and event.group_idx is not None:
+            self._aside.add(event.group_idx)
+            return []
         parent = self._parent(event)
         if parent is None or event.block_size != self.block_size:
             return []
@@ -153,6 +195,8 @@ class BlockIndex:
         """Our hash of the parent block; None where that is not known."""
         if event.parent_block_hash is not None:
             return self._ours.get(event.parent_block_hash)
+        if not self._salted:
+            return self._root_sent(event.token_ids[: self.block_size])
         keys = (event.extra_keys or [None])[0]
         if not keys or len(keys) != 1 or not isinstance(keys[0], str):
             return None
@@ -161,8 +205,15 @@ class BlockIndex:
         except ValueError:
             return None
 
+    def _root_sent(self, tokens: list[int]) -> bytes | None:
+        """The parent of a first block that was sent lately."""
+        for root in map(root_hash, set(self._salts.values())):
+            if not self._salts.keys().isdisjoint(extend_chain(root, tokens, self.block_size)):
+                return root
+        return None
+
     def _remove(self, event: BlockRemoved) -> list[bytes]:
-        if event.medium not in DEVICE_MEDIA:
+        if event.medium not in DEVICE_MEDIA or event.group_idx in self._aside:
             return []
         known = [theirs for theirs in event.block_hashes if theirs in self._ours]
         gone = [self._ours.pop(theirs) for theirs in known]
@@ -177,11 +228,11 @@ class BlockIndex:
         return gone
 
 
-def read_frames(frames: list[bytes]) -> tuple[int, list[Event]]:
-    """The number and the events of one message: topic, number, batch; raises `Unfollowable`."""
-    if len(frames) != FRAMES:
+def number_of(frames: list[bytes]) -> int:
+    """The number of a message, which ends with it and a batch; raises `Unfollowable`."""
+    if len(frames) < FRAMES_MIN:
         raise Unfollowable(f"a message of {len(frames)} frames")
-    return int.from_bytes(frames[1], "big"), read_batch(frames[2])
+    return int.from_bytes(frames[-2], "big")
 
 
 def read_batch(data: bytes) -> list[Event]:

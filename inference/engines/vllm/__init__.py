@@ -1,1 +1,0 @@
-"""vLLM as an engine: its process, its cache events and its load."""
