@@ -17,7 +17,7 @@ from inference.compact.native.packing import PANEL
 
 DRIVER = Path(__file__).with_name("replay.c")
 END, OPEN, STEP, CLOSE = range(4)
-SECONDS_MAX = 100
+SECONDS_MAX = 250
 # Of rotary embeddings; recorded steps are shorter.
 POSITIONS = 256
 FLAGS = ("-std=gnu11", "-fno-strict-aliasing", "-pthread", "-Wall", "-Wextra", "-Werror")

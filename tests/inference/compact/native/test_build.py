@@ -155,25 +155,26 @@ def test_no_compiler(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         make()
 
 
+@pytest.mark.timeout(300)
 def test_without_a_compiler_a_prebuilt_library_of_these_sources_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The best set and the last stand for all, since each takes the compiler seconds."""
-    best, last = build.instruction_sets()[0], build.INSTRUCTION_SETS[-1]
+    """One instruction set stands for all, since each takes the compiler seconds."""
+    last = build.INSTRUCTION_SETS[-1]
     prebuilt = tmp_path / "prebuilt"
     for module in (build, prebuild):
         monkeypatch.setattr(module, "PREBUILT", prebuilt)
-    monkeypatch.setattr(prebuild, "INSTRUCTION_SETS", (best, last))
+    monkeypatch.setattr(prebuild, "INSTRUCTION_SETS", (last,))
     prebuild.main()
     made = {path.name.rpartition("-")[0] for path in prebuilt.iterdir()}
-    assert made == {f"{best.machines[0]}-{best.name}", "x86_64-generic", "aarch64-generic"}
+    assert made == {f"{machine}-{last.name}" for machine in build.MACHINES}
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    assert agrees(make(best))
+    assert agrees(make(last))
     assert not (tmp_path / "cache").exists()
     monkeypatch.setattr(build, "FLAGS", (*build.FLAGS, "-DOTHER"))
     with pytest.raises(NativeUnavailable, match="no C compiler found"):
-        make()
+        make(last)
 
 
 @pytest.mark.parametrize("isa", build.INSTRUCTION_SETS, ids=lambda each: each.name)

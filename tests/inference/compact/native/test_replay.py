@@ -23,7 +23,8 @@ from tests.inference.compact.native.replay import Recorder, build_driver, replay
 from tests.inference.compact.shapes import SHAPES
 from tests.inference.compact.tiny import prompt_of
 
-pytestmark = pytest.mark.processes  # Compilers and emulators.
+# Compilers, which sanitizers make slow, and emulators.
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 # Norm of all differences as a share of that of the logits: sums are not rounded alike everywhere.
 TOLERANCES = {"dense": 0.03, "coarse": 0.1}
 THREADS = 3
