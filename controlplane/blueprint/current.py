@@ -87,10 +87,9 @@ def _purchase(model: Model) -> things.Fields | None:
 
 def _in_force(versions: list[PriceVersion], project: Project | None) -> things.Fields | None:
     """What all pay, or what a project pays instead; None without."""
-    now, wanted = timezone.now(), project.id if project else None
-    begun = [one for one in versions if one.project_id == wanted and one.effective_from <= now]
-    last = max(begun, key=lambda one: (one.effective_from, one.version), default=None)
-    if last is None or (last.effective_until is not None and last.effective_until <= now):
+    wanted = project.id if project else None
+    last = selectors.version_in_force(versions, project_id=wanted, at=timezone.now())
+    if last is None:
         return None
     fields: things.Fields = {
         name: usd_from_micro(getattr(last, f"{name}_pico")) for name in things.PRICED

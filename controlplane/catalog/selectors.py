@@ -87,6 +87,18 @@ def prices_in_force(*, at: datetime) -> dict[uuid.UUID, PriceVersion]:
     return {row.model_id: row for row in rows}
 
 
+def version_in_force(
+    versions: Iterable[PriceVersion], *, project_id: uuid.UUID | None, at: datetime
+) -> PriceVersion | None:
+    """Of a model's versions what the project pays instead of the others, or without one what all
+    pay; None where that is not there or has ended.
+    """
+    begun = [one for one in versions if one.project_id == project_id and one.effective_from <= at]
+    last = max(begun, key=lambda one: (one.effective_from, one.version), default=None)
+    ended = last is not None and last.effective_until is not None and last.effective_until <= at
+    return None if ended else last
+
+
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
     """A template with the numbers of what is in force, in canary and newest."""
 

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from controlplane.catalog import services
 from controlplane.catalog.models import PriceVersion
-from controlplane.catalog.selectors import price_list_all
+from controlplane.catalog.selectors import price_list_all, version_in_force
 from controlplane.core.permissions import Action
 from controlplane.fleet.catalogue import Offer, offer_list
 from controlplane.tenants.models import Project
@@ -185,12 +185,11 @@ def _price(request: HttpRequest, viewer: Viewer, offer: Offer) -> HttpResponse |
 
 def _paid(viewer: Viewer, offer: Offer, project: Project | None) -> dict[str, int]:
     """What the project pays now, or all do; empty without a price."""
-    now = timezone.now()
-    for one in price_list_all(actor=viewer.user, model=offer.model) if project else ():
-        mine = project is not None and one.project_id == project.id and one.effective_from <= now
-        if mine and one.effective_until is None:
-            return rates_of(one)
-    return rates_of(offer.price) if offer.price else {}
+    price = offer.price
+    if project is not None:
+        versions = price_list_all(actor=viewer.user, model=offer.model)
+        price = version_in_force(versions, project_id=project.id, at=timezone.now()) or price
+    return rates_of(price) if price else {}
 
 
 def _project(viewer: Viewer, wanted: str) -> Project | None:

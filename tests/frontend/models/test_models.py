@@ -9,6 +9,7 @@ from django.test import Client
 
 from controlplane.catalog.models import Model
 from controlplane.catalog.selectors import model_find, price_list_all
+from controlplane.catalog.services import price_override_end
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.kernel.ids import public_id
 from tests.support.people import Cast, make_cast, signed_in
@@ -112,6 +113,9 @@ def test_a_price_for_one_project_is_compared_with_what_that_pays(cast: Cast) -> 
     assert _versions() == [(len(before) + 1, cast.project.id, 150_000, 500), *before]
     again = _act(staff, "tiny", **mine | {"input_pico": "0.30"})
     assert "+100 %" in again
+    price_override_end(actor=OPERATOR, model=_model("tiny"), project=cast.project)
+    after = _act(staff, "tiny", **mine | {"input_pico": "0.15"})
+    assert "unchanged" not in after.split("Publish this price?")[1].split("</tbody>")[0]
     assert staff.post("/catalog/act/tiny", mine | {"project": "none"}).status_code == 404
 
 
