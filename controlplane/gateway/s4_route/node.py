@@ -39,8 +39,8 @@ def pick_node(
         choice = NodeChoice(_by_ring(sought, fleet, memory, roster), choice.costs)
     link, cached = nodes[choice.place], overlap.cached[choice.place]
     receipt = make_receipt(sought, overlap, roster, choice, memory=memory, now_s=now_s)
-    size = link.hello.block_size
-    link.account.sent.add(sought.chains[size], now_s)
+    if chain := sought.chains[link.hello.block_size]:
+        link.account.sent.add(chain, now_s)
     call.spans.add(NODE, began)
     return Placement(link=link, cached_tokens=cached, receipt=receipt)
 

@@ -55,5 +55,6 @@ class Overlap(msgspec.Struct, frozen=True, kw_only=True):
 def predicted_tokens(sought: Sought, account: NodeAccount) -> int:
     """What a node should have soon, since it was sent a prompt with the same beginning."""
     size = account.block_size
-    blocks = account.sent.leading(sought.chains.get(size, ()), monotonic_s())
-    return min(blocks * size, sought.cacheable)
+    if not (chain := sought.chains.get(size)):
+        return 0
+    return min(account.sent.leading(chain, monotonic_s()) * size, sought.cacheable)
