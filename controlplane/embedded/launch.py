@@ -15,7 +15,7 @@ from types import FrameType
 
 from django.conf import settings
 from django.core.management import call_command
-from django.db import connections
+from django.db import DatabaseError, connections
 
 from controlplane.embedded import demo as demos
 from controlplane.embedded import stack
@@ -30,6 +30,7 @@ from inference.contract.roofline import RUNS_ON
 
 READY_SECONDS_MAX = 120.0
 LOOK_SECONDS = 0.2
+CONNECTOR_LOOK_SECONDS = 2.0
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -51,6 +52,8 @@ class Launch:
         self._started = time.monotonic()
         self._stop = threading.Event()
         self._noted = False
+        self._connects = False
+        self._connector_look_at = 0.0
         self._data = Path(settings.DATA_DIR)
         self._data.mkdir(parents=True, exist_ok=True)
         self._runfile = RunFile(self._data)
@@ -72,6 +75,7 @@ class Launch:
             self._start()
             while not self._stop.wait(LOOK_SECONDS):
                 self._look_after()
+                self._look_for_connections()
         finally:
             self._end()
             for kind, handler in before.items():
@@ -83,6 +87,7 @@ class Launch:
             self._say(f"ended {', '.join(names)}: left over from a killed run")
         host, port = self._options.host, self._options.port
         ports = choose_ports(host, port, self._options.gateways)
+        self._place = host, ports
         self._urls = [f"http://{host}:{port}" for port in ports]
         if ports[0] != PORT_DEFAULT and self._options.port is None:
             self._say(f"port {PORT_DEFAULT} is in use; using {ports[0]}")
@@ -170,6 +175,30 @@ class Launch:
                 self._note()
         for server in self._servers:
             server.look()
+
+    def _look_for_connections(self) -> None:
+        """Keep the connector running while hosted models are to be served, and only then."""
+        now = time.monotonic()
+        if now < self._connector_look_at:
+            return
+        self._connector_look_at = now + CONNECTOR_LOOK_SECONDS
+        answer = StringIO()
+        try:
+            call_command("connector", wanted=True, stdout=answer)
+        except DatabaseError:
+            # It is away; what runs stays as it is.
+            return
+        finally:
+            connections.close_all()
+        wanted = answer.getvalue().strip() == "yes"
+        if self._connects and not wanted:
+            self._supervisor.retire(stack.CONNECTOR)
+            self._connects = False
+            self._say("no hosted model is to be served any more: the connector ends")
+        elif wanted and not self._supervisor.keeps(stack.CONNECTOR):
+            self._supervisor.add(stack.connector(*self._place))
+            self._connects, self._noted = True, False
+            self._say("started the connector, which serves hosted models")
 
     def _note(self) -> None:
         self._runfile.write(Run(self._urls[0], own_entry(), self._supervisor.entries))

@@ -1,4 +1,5 @@
-"""What `manage.py sluice run` keeps running: gateways, one with pages, Celery's pair, and nodes."""
+"""What `manage.py sluice run` keeps running: gateways, one with pages, Celery's pair, nodes, and
+what calls hosted providers."""
 
 import sys
 from collections.abc import Sequence
@@ -14,6 +15,9 @@ CHILD_STOP_SECONDS_MAX = 10.0
 DRAIN_SECONDS = 5
 WORKERS = "2"
 EMBED_POOL = "embeddings"
+CONNECTOR = "connector"
+# Its own node drains and ends within less.
+CONNECTOR_STOP_SECONDS_MAX = 15.0
 # Fewer arenas, and no threads for products of matrices that nobody makes, keep processes small.
 SMALL = {"MALLOC_ARENA_MAX": "2", "OPENBLAS_NUM_THREADS": "1"}
 # Addresses that one can listen on and no one can dial.
@@ -75,6 +79,15 @@ def embed_node(host: str, ports: Sequence[int], *, name: str, credential: str) -
     argv = [*_node_argv(host, ports, name), "--engine", "embed", "--pool", EMBED_POOL]
     env = {"SLUICE_NODE_CREDENTIAL": credential}
     return Child("embed", [*argv, "--threads", "1"], env, 1, CHILD_STOP_SECONDS_MAX)
+
+
+def connector(host: str, ports: Sequence[int]) -> Child:
+    """What serves the models of hosted providers; it reads their keys from the database."""
+    argv = [sys.executable, "manage.py", "connector"]
+    for port in ports:
+        argv += ["--gateway", fleet_url(host, port)]
+    env = {"SLUICE_ROLE": CONNECTOR, **SMALL}
+    return Child(CONNECTOR, argv, env, 1, CONNECTOR_STOP_SECONDS_MAX)
 
 
 def fleet_url(host: str, port: int) -> str:

@@ -86,6 +86,10 @@ class Supervisor:
         found = [line.partition(opening)[2] for line in lines if opening in line]
         return found[-1] if found else ""
 
+    def keeps(self, name: str) -> bool:
+        """Whether there is a child of that name, also one that is about to end for good."""
+        return any(slot.child.name == name for slot in self._running)
+
     def retire(self, name: str) -> None:
         """Ask a child to end for good; `look` lets it go then, or kills it past its bound."""
         slot = next(each for each in self._running if each.child.name == name)

@@ -85,6 +85,8 @@ SecondFactorId = Annotated[str, kind("factor")]
 NodeId = Annotated[str, kind("node")]
 EnrolmentTokenId = Annotated[str, kind("token")]
 ModelDigestId = Annotated[str, kind("digest")]
+ConnectionId = Annotated[str, kind("connection")]
+ConnectionKeyId = Annotated[str, kind("connectionkey")]
 AuditEntryId = Annotated[str, kind("audit")]
 
 

@@ -4,9 +4,9 @@ from controlplane.kernel.ids import PREFIXES, kind
 from controlplane.settings import env
 from controlplane.settings.paths import BASE_DIR
 
-# What this process is: everything, traffic only, pages only, one of the jobs' pair, or a command
-# that prepares the database. It reads the secrets of that alone.
-ROLES = ("all", "gateway", "web", "worker", "beat", "setup")
+# What this process is: everything, traffic only, pages only, one of the jobs' pair, what calls
+# hosted providers, or a command that prepares the database. It reads the secrets of that alone.
+ROLES = ("all", "gateway", "web", "worker", "beat", "connector", "setup")
 SLUICE_ROLE = env.choice("SLUICE_ROLE", "all", ROLES)
 DEBUG = env.boolean("SLUICE_DEBUG", False)
 # Forms whose text is YAML are the longest; nothing is written to disk before a view has seen it.
@@ -27,6 +27,7 @@ INSTALLED_APPS = [
     "controlplane.slos",
     "controlplane.insights",
     "controlplane.contents",
+    "controlplane.connections",
     "controlplane.blueprint",
     "controlplane.composed",
     "frontend",

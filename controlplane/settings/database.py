@@ -74,7 +74,7 @@ def _default_server() -> DatabaseServer:
 EMBEDDED_DATABASE = env.url("DATABASE_URL", SCHEMES) is None
 # Django asks for a default one; empty, it connects nowhere.
 DATABASES: dict[str, Any] = {"default": {}}
-if needed("web", "worker", "setup"):
+if needed("web", "worker", "connector", "setup"):
     DATABASES["default"] = _role("DATABASE_URL", APP_ROLE, "postgres-app")
 if needed("setup"):
     DATABASES["owner"] = _role("DATABASE_OWNER_URL", OWNER_ROLE, "postgres-owner")

@@ -17,10 +17,14 @@ if needed("web"):
 if needed("gateway"):
     # Each tenant's prefix-cache salt is derived from this, so that tenants never share blocks.
     CACHE_SALT_SECRET = secret("SLUICE_CACHE_SALT_SECRET", "cache-salt").encode()
-if needed("gateway", "web"):
+if needed("web", "connector"):
+    # Seals the keys of hosted providers; under another one, those must be entered again.
+    CONNECTION_KEY = secret("SLUICE_CONNECTION_KEY", "connection-key").encode()
+if needed("gateway", "web", "connector"):
     # API keys are kept as HMAC-SHA256 under this pepper; changing it invalidates every key. The key
     # of the tickets that travel with nodes' jobs is derived from it.
     KEY_PEPPER = secret("SLUICE_KEY_PEPPER", "key-pepper").encode()
+if needed("gateway", "web"):
     # Reads /metrics and the autoscaling signals, and nothing else.
     METRICS_TOKEN = secret("SLUICE_METRICS_TOKEN", "metrics-token")
     # The first wraps the keys of what projects keep; the others open what they once wrapped.

@@ -37,10 +37,11 @@ GIVEN = {
     },
     "web": {
         "postgres-app", "redis", "django", "key-pepper", "playground-token", "factor-key",
-        "content-key", "webhook-key", "operator-token", "metrics-token",
+        "connection-key", "content-key", "webhook-key", "operator-token", "metrics-token",
     },
     "worker": {"postgres-app", "redis", "webhook-key"},
     "beat": {"redis"},
+    "connector": {"postgres-app", "key-pepper", "connection-key"},
 }  # fmt: skip
 # These may share the volume `data`; the others have at most one of their own name.
 SHARED = {"setup", "web", "worker"}
@@ -206,6 +207,8 @@ def _check_what_is_not_given(installation: Installation) -> None:
     """It stops the start, and what is not needed is no setting."""
     lacking = installation.run("gateway", "manage.py", "check", without="key-pepper")
     assert lacking.returncode == 1 and "key-pepper is missing" in lacking.stderr
+    wanted = installation.run("connector", "manage.py", "connector", "--wanted")
+    assert (wanted.returncode, wanted.stdout.strip()) == (0, "no"), wanted.stderr
     asks = "from django.conf import settings; print(settings.KEY_PEPPER)"
     refused = installation.run("worker", "manage.py", "shell", "-c", asks)
     assert refused.returncode == 1 and "no attribute 'KEY_PEPPER'" in refused.stderr

@@ -1,0 +1,1 @@
+"""Connections to hosted providers: their sealed keys, the models taken from them, what is spent."""

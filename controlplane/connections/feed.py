@@ -1,0 +1,89 @@
+"""What the connector is told: all connections with their keys opened, as one line of JSON."""
+
+from collections import defaultdict
+from typing import Any
+
+import msgspec
+import structlog
+
+from controlplane.connections.keys import key_opened
+from controlplane.connections.models import Connection, ConnectionKey, ConnectionModel, ProviderKind
+from controlplane.core.seal import BrokenSeal
+
+log = structlog.get_logger(__name__)
+
+
+class FeedKey(msgspec.Struct, frozen=True):
+    """A key and its id, by which the connector may tell of it."""
+
+    id: str
+    secret: str
+
+
+class FeedModel(msgspec.Struct, frozen=True):
+    """A model by its names here and at the provider; sizes in tokens."""
+
+    name: str
+    upstream: str
+    context_window: int
+    max_output: int
+    vision: bool
+
+
+class FeedConnection(msgspec.Struct, frozen=True):
+    """One connection, whole."""
+
+    name: str
+    kind: str
+    url: str
+    api_version: str
+    region: str
+    keys: list[FeedKey]
+    models: list[FeedModel]
+
+
+class Feed(msgspec.Struct, frozen=True):
+    """The connector's whole configuration."""
+
+    connections: list[FeedConnection]
+
+
+def connections_served() -> bool:
+    """Whether any connection is enabled and has a model, so that a connector is needed."""
+    rows = ConnectionModel.objects.filter(withdrawn_at=None, model__enabled=True)
+    return rows.filter(connection__enabled=True).exists()
+
+
+def feed_read() -> Feed:
+    """Enabled connections that have models, and keys where their provider wants one."""
+    models: dict[Any, list[FeedModel]] = defaultdict(list)
+    offers = ConnectionModel.objects.filter(withdrawn_at=None, model__enabled=True)
+    for row in offers.select_related("model").order_by("model__name"):
+        models[row.connection_id].append(
+            FeedModel(
+                row.model.name,
+                row.upstream,
+                row.model.context_window,
+                row.model.output_tokens_max,
+                row.model.images_max > 0,
+            )
+        )
+    keys: dict[Any, list[FeedKey]] = defaultdict(list)
+    # The newest first: it takes over while the one before is still good.
+    for key in ConnectionKey.objects.filter(retired_at=None).order_by("-id"):
+        try:
+            keys[key.connection_id].append(FeedKey(str(key.id), key_opened(key)))
+        except BrokenSeal:
+            log.error("connection_key_sealed_otherwise", key=str(key.id))
+    found = [
+        FeedConnection(
+            one.name, one.kind, one.url, one.api_version, one.region, keys[one.id], models[one.id]
+        )
+        for one in Connection.objects.filter(enabled=True, removed_at=None).order_by("name")
+        if models[one.id] and (keys[one.id] or one.kind == ProviderKind.OTHER)
+    ]
+    return Feed(found)
+
+
+def feed_line(feed: Feed) -> bytes:
+    return msgspec.json.encode(feed) + b"\n"

@@ -1,0 +1,67 @@
+"""A hosted provider on loopback: a list of models behind a key, and chat completions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+SECRET = "sk-upstream-0123456789abcdefWXYZ"
+UPSTREAM = "gpt-loop"
+
+
+class HostedProvider:
+    """Answers whoever has its key; `asked` are paths with the headers that they came with."""
+
+    def __init__(self) -> None:
+        self.models = [UPSTREAM, "gpt-other"]
+        self.asked: list[tuple[str, dict[str, str]]] = []
+        self.status = 200
+        self.body: bytes | None = None
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
+
+    def _answer(self, path: str, headers: dict[str, str]) -> tuple[int, Any]:
+        self.asked.append((path, headers))
+        secrets = (headers.get("authorization"), headers.get("x-api-key"), headers.get("api-key"))
+        if not {f"Bearer {SECRET}", SECRET} & set(secrets):
+            return 401, {"error": {"message": "Incorrect API key provided."}}
+        return self.status, {"object": "list", "data": [{"id": one} for one in self.models]}
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        provider = self
+
+        class Handler(BaseHTTPRequestHandler):
+            """Answers JSON."""
+
+            def do_GET(self) -> None:
+                """The list of models."""
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                status, told = provider._answer(self.path, headers)
+                content = provider.body or json.dumps(told).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                """Says nothing."""
+
+        return Handler
+
+
+@contextmanager
+def hosted_provider() -> Iterator[HostedProvider]:
+    """A provider that answers until the test ends."""
+    made = HostedProvider()
+    thread = Thread(target=made.server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield made
+    finally:
+        made.server.shutdown()
+        made.server.server_close()
+        thread.join()
