@@ -29,7 +29,7 @@ from controlplane.core.audit.entries import Actor, audit_record
 from controlplane.core.permissions import Action
 from controlplane.tenants.access import require
 
-OFFERS_MAX = 100
+OFFERS_MAX = 50
 OUTPUT_DEFAULT = 4_096
 IMAGES_MAX = 20
 RATES = PurchaseDraft.__struct_fields__

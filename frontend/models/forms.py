@@ -4,40 +4,15 @@ from dataclasses import fields
 from typing import Any
 
 from django import forms
-from django.core.exceptions import ValidationError
 
 from controlplane.catalog.models import Model, PriceVersion, Task
 from controlplane.catalog.selectors import pool_list
 from controlplane.catalog.services import ModelDraft, PriceDraft
-from controlplane.kernel.money import micro_from_usd, usd_from_micro
+from controlplane.kernel.money import usd_from_micro
 from controlplane.kernel.price import PERMILLE
+from frontend.shared.token_prices import RatesForm, rates_of
 
-USD_CHARS_MAX = 20
-RATES = {"input_pico": "Input", "cached_pico": "Cached input", "output_pico": "Output"}
 MULTIPLIERS = {"batch_permille": "Low priority, ‰", "priority_permille": "High priority, ‰"}
-
-
-class UsdField(forms.CharField):
-    """Dollars per million tokens; its value is in micro-USD, which is pico-USD per token."""
-
-    def __init__(self, label: str) -> None:
-        super().__init__(label=label, max_length=USD_CHARS_MAX)
-
-    def clean(self, value: Any) -> int:
-        try:
-            return micro_from_usd(super().clean(value))
-        except ValueError as error:
-            raise ValidationError("Must be dollars per million tokens, such as 0.15.") from error
-
-
-class RatesForm(forms.Form):
-    """What a million tokens costs."""
-
-    input_pico, cached_pico, output_pico = (UsdField(label) for label in RATES.values())
-
-    def rates(self) -> dict[str, int]:
-        """What a valid form asks for, as drafts have it."""
-        return {name: self.cleaned_data[name] for name in RATES}
 
 
 class PriceForm(RatesForm):
@@ -88,8 +63,3 @@ def price_values(price: PriceVersion | None) -> dict[str, Any]:
         return {}
     told: dict[str, Any] = {name: usd_from_micro(rate) for name, rate in rates_of(price).items()}
     return told | {name: getattr(price, name) for name in MULTIPLIERS}
-
-
-def rates_of(price: Any) -> dict[str, int]:
-    """Micro-USD per million tokens, by the form's names."""
-    return {name: getattr(price, name) for name in RATES}

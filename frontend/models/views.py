@@ -20,27 +20,14 @@ from controlplane.core.permissions import Action
 from controlplane.fleet.catalogue import Offer, offer_list
 from controlplane.tenants.models import Project
 from controlplane.tenants.selectors import project_shares
-from frontend.models.forms import (
-    RATES,
-    ModelForm,
-    PriceForm,
-    RatesForm,
-    model_values,
-    price_values,
-    rates_of,
-)
+from frontend.models.forms import ModelForm, PriceForm, model_values, price_values
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.formats import percent
 from frontend.shared.forms import made_by
 from frontend.shared.stepup import stepped_up
+from frontend.shared.token_prices import RATES, STATES, RatesForm, rates_of
 
 VERSIONS_SHOWN = 20
-STATES = {
-    "ready": ("ok", "ready"),
-    "no_node": ("warn", "no node serves it"),
-    "no_price": ("warn", "no price yet"),
-    "off": ("off", "switched off"),
-}
 
 
 class Look(NamedTuple):

@@ -53,6 +53,7 @@ NAVIGATION: dict[str, Entries] = {
     ),
     "Installation": (
         NavigationEntry("organizations", "Organizations", Action.ORGANIZATION_CREATE),
+        NavigationEntry("connections", "Connections", Action.CATALOG_MANAGE),
         NavigationEntry("fleet", "Fleet", Action.FLEET_VIEW),
         NavigationEntry("routing", "Routing", Action.ROUTING_MANAGE),
         NavigationEntry("shares", "Shares", Action.ROUTING_MANAGE),

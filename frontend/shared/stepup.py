@@ -36,7 +36,7 @@ FORM_BYTES_MAX = 64 * 1024
 FORM = "kept_form"
 CSRF_FIELD = "csrfmiddlewaretoken"
 # A form with one of these shows who somebody is: it is never stored.
-SECRET_FIELDS = frozenset({"password", "again", "before", "code", "passkey"})
+SECRET_FIELDS = frozenset({"password", "again", "before", "code", "passkey", "secret"})
 SAFE_METHODS = frozenset({"GET", "HEAD"})
 P = ParamSpec("P")
 View = Callable[Concatenate[HttpRequest, P], HttpResponse]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 import pytest
 from django.core.exceptions import PermissionDenied, ValidationError
@@ -15,7 +13,7 @@ from controlplane.catalog.services import PurchaseDraft
 from controlplane.connections.feed import Feed, connections_served, feed_line, feed_read
 from controlplane.connections.keys import key_add, key_opened, key_retire
 from controlplane.connections.models import Connection, ConnectionKey
-from controlplane.connections.offers import OfferDraft, connection_remove, offers_of, offers_set
+from controlplane.connections.offers import connection_remove, offers_of, offers_set
 from controlplane.connections.pricelist import price_list_of, price_lists
 from controlplane.connections.probe import ProbeOutcome, connection_test
 from controlplane.connections.services import (
@@ -27,31 +25,11 @@ from controlplane.connections.services import (
 )
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.seal import BrokenSeal
-from tests.support.hosted import SECRET, UPSTREAM, hosted_provider
+from tests.support.hosted import SECRET, UPSTREAM, hosted_provider, make_connection, offer
 from tests.support.money import rows
 from tests.support.people import make_cast
 
 pytestmark = pytest.mark.usefixtures("database")
-BUY = PurchaseDraft(input_pico=2_500_000, cached_pico=1_250_000, output_pico=10_000_000)
-SELL = PurchaseDraft(input_pico=3_000_000, cached_pico=1_500_000, output_pico=12_000_000)
-
-
-def made(**changes: Any) -> Connection:
-    values = {"name": "openai-eu", "kind": "openai", "url": "https://api.openai.com/v1"}
-    draft = msgspec.convert({**values, **changes}, ConnectionDraft)
-    return connection_create(actor=OPERATOR, draft=draft)
-
-
-def offer(**changes: Any) -> OfferDraft:
-    values: dict[str, Any] = {
-        "upstream": "gpt-4o",
-        "model": "gpt-4o",
-        "context_window": 128_000,
-        "output_max": 16_384,
-        "purchase": BUY,
-        "sale": SELL,
-    }
-    return OfferDraft(**{**values, **changes})
 
 
 def everything_stored() -> str:
@@ -76,13 +54,13 @@ def everything_stored() -> str:
 )
 def test_what_is_wrong_is_named(field: str, changes: dict[str, str]) -> None:
     with pytest.raises(ValidationError) as failure:
-        made(**changes)
+        make_connection(**changes)
     assert list(failure.value.message_dict) == [field]
 
 
 def test_only_staff_have_connections() -> None:
     cast = make_cast()
-    connection = made()
+    connection = make_connection()
     draft = ConnectionDraft(name="mine", kind="openai", url="https://api.openai.com/v1")
     for attempt in (
         lambda: connection_create(actor=cast.alice, draft=draft),
@@ -96,15 +74,15 @@ def test_only_staff_have_connections() -> None:
 
 
 def test_a_name_is_taken_until_its_connection_is_removed() -> None:
-    first = made()
+    first = make_connection()
     with pytest.raises(ValidationError, match="already exists"):
-        made()
+        make_connection()
     connection_remove(actor=OPERATOR, connection=first)
-    assert made().name == "openai-eu"
+    assert make_connection().name == "openai-eu"
 
 
 def test_the_database_never_holds_a_secret() -> None:
-    connection = made()
+    connection = make_connection()
     key = key_add(actor=OPERATOR, connection=connection, secret=SECRET)
     assert key_opened(ConnectionKey.objects.get(id=key.id)) == SECRET
     assert key.shown == SECRET[-4:]
@@ -115,7 +93,7 @@ def test_the_database_never_holds_a_secret() -> None:
 
 
 def test_a_sealed_key_opens_in_its_own_row_alone() -> None:
-    one, other = made(), made(name="other")
+    one, other = make_connection(), make_connection(name="other")
     first = key_add(actor=OPERATOR, connection=one, secret=SECRET)
     second = key_add(actor=OPERATOR, connection=other, secret="another-secret")
     ConnectionKey.objects.filter(id=second.id).update(sealed=first.sealed)
@@ -124,7 +102,7 @@ def test_a_sealed_key_opens_in_its_own_row_alone() -> None:
 
 
 def test_two_keys_overlap_and_the_old_one_is_forgotten() -> None:
-    connection = made()
+    connection = make_connection()
     old = key_add(actor=OPERATOR, connection=connection, secret="the-old-secret")
     new = key_add(actor=OPERATOR, connection=connection, secret=SECRET)
     with pytest.raises(ValidationError, match="retire one"):
@@ -139,7 +117,7 @@ def test_two_keys_overlap_and_the_old_one_is_forgotten() -> None:
 
 
 def test_models_are_added_with_what_they_cost_and_are_sold_for() -> None:
-    connection = made()
+    connection = make_connection()
     offers_set(actor=OPERATOR, connection=connection, drafts=[offer(vision=True)])
     model = model_find(name="gpt-4o")
     assert model is not None and (model.pool, model.context_window) == (POOL, 128_000)
@@ -153,7 +131,7 @@ def test_models_are_added_with_what_they_cost_and_are_sold_for() -> None:
 
 
 def test_a_price_that_is_wrong_names_its_place_and_nothing_is_changed() -> None:
-    connection = made()
+    connection = make_connection()
     wrong = PurchaseDraft(input_pico=1, cached_pico=2, output_pico=3)
     drafts = [offer(), offer(model="b", sale=wrong)]
     with pytest.raises(ValidationError) as failure:
@@ -163,13 +141,13 @@ def test_a_price_that_is_wrong_names_its_place_and_nothing_is_changed() -> None:
 
 
 def test_a_model_is_bought_in_one_place() -> None:
-    offers_set(actor=OPERATOR, connection=made(), drafts=[offer()])
+    offers_set(actor=OPERATOR, connection=make_connection(), drafts=[offer()])
     with pytest.raises(ValidationError, match="served by the connection 'openai-eu'"):
-        offers_set(actor=OPERATOR, connection=made(name="second"), drafts=[offer()])
+        offers_set(actor=OPERATOR, connection=make_connection(name="second"), drafts=[offer()])
 
 
 def test_withdrawn_models_are_switched_off_and_come_back() -> None:
-    connection = made()
+    connection = make_connection()
     offers_set(actor=OPERATOR, connection=connection, drafts=[offer(), offer(model="b")])
     offers_set(actor=OPERATOR, connection=connection, drafts=[offer(model="b")])
     assert not Model.objects.get(name="gpt-4o").enabled
@@ -178,7 +156,7 @@ def test_withdrawn_models_are_switched_off_and_come_back() -> None:
 
 
 def test_the_connector_is_told_of_what_can_be_served_and_of_nothing_else() -> None:
-    connection = made(region="eu")
+    connection = make_connection(region="eu")
     assert not connections_served()
     offers_set(actor=OPERATOR, connection=connection, drafts=[offer()])
     # Without a key the provider would refuse.
@@ -216,7 +194,7 @@ def test_the_connector_is_told_of_what_can_be_served_and_of_nothing_else() -> No
 
 
 def test_a_change_is_audited_by_what_differs() -> None:
-    connection = made()
+    connection = make_connection()
     draft = ConnectionDraft(name="openai-eu", kind="openai", url="https://eu.api.openai.com/v1")
     connection_change(actor=OPERATOR, connection=connection, draft=draft)
     (told,) = rows("SELECT before, after FROM audit_entries WHERE action = 'connection.change'")
@@ -228,7 +206,7 @@ def test_a_change_is_audited_by_what_differs() -> None:
 
 def test_a_test_says_how_the_provider_answered() -> None:
     with hosted_provider() as provider:
-        connection = made(kind="other", url=provider.url)
+        connection = make_connection(kind="other", url=provider.url)
         assert connection_test(actor=OPERATOR, connection=connection).outcome == "refused"
         key_add(actor=OPERATOR, connection=connection, secret=SECRET)
         found = connection_test(actor=OPERATOR, connection=connection)
@@ -250,7 +228,8 @@ def test_each_kind_is_asked_in_its_own_way() -> None:
             ("anthropic", "/v1/models?limit=500", "x-api-key"),
             ("azure", "/openai/models?api-version=2024-10-21", "api-key"),
         ):
-            connection = made(name=kind, kind=kind, url="https://x", api_version="2024-10-21")
+            version = "2024-10-21"
+            connection = make_connection(name=kind, kind=kind, url="https://x", api_version=version)
             Connection.objects.filter(id=connection.id).update(url=root)
             connection.refresh_from_db()
             key_add(actor=OPERATOR, connection=connection, secret=SECRET)

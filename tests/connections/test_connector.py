@@ -22,8 +22,7 @@ from controlplane.connections.management.commands import connector as command
 from controlplane.connections.offers import offers_set
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.fleet.selectors import node_credential_active
-from tests.connections.test_connections import made, offer
-from tests.support.hosted import SECRET
+from tests.support.hosted import SECRET, make_connection, offer
 
 STAND_IN = Path(__file__).parents[1] / "support" / "connector_node.py"
 
@@ -85,14 +84,14 @@ def test_a_node_that_dies_is_started_again_and_told_everything(
 def test_the_command_says_whether_it_is_wanted() -> None:
     out = StringIO()
     call_command("connector", "--wanted", stdout=out)
-    offers_set(actor=OPERATOR, connection=made(), drafts=[offer()])
+    offers_set(actor=OPERATOR, connection=make_connection(), drafts=[offer()])
     call_command("connector", "--wanted", stdout=out)
     assert out.getvalue().split() == ["no", "yes"]
 
 
 @pytest.mark.usefixtures("database")
 def test_the_command_opens_keys_into_the_pipe_alone(told: Path, monkeypatch: MonkeyPatch) -> None:
-    connection = made()
+    connection = make_connection()
     offers_set(actor=OPERATOR, connection=connection, drafts=[offer()])
     key_add(actor=OPERATOR, connection=connection, secret=SECRET)
     monkeypatch.setattr(command, "LOOK_SECONDS", 0.01)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from django.utils import timezone
 
 from controlplane.catalog.prompts import PromptVersions, prompt_create
+from controlplane.connections.keys import key_add
 from controlplane.contents.services import Keeping, contents_configure
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.permissions import Role
@@ -30,6 +31,7 @@ from tests.core.callers import OTHER_OWNER, STAFF, Callers
 from tests.support.batches import make_batch
 from tests.support.documents import make_invoice, make_pending_grant
 from tests.support.exports import made_by_job, month_spec
+from tests.support.hosted import make_connection
 from tests.support.objectives import draft
 from tests.support.people import Cast, make_cast
 from tests.support.rules import generates, make_models, publish
@@ -59,6 +61,8 @@ class Things:
     invitation: uuid.UUID
     objective: uuid.UUID
     channel: uuid.UUID
+    connection: uuid.UUID
+    connection_key: uuid.UUID
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,8 @@ SAMPLES: dict[str, Sample] = {
     "user_id": of_tenant(lambda t: t.cast.bob.id),
     "invitation_id": of_tenant(lambda t: t.invitation),
     "objective_id": of_tenant(lambda t: t.objective),
+    "connection_id": Sample(lambda t: t.connection),
+    "keys/key_id": Sample(lambda t: t.connection_key),
     "channel_id": of_tenant(lambda t: t.channel),
     "stage": Sample(lambda t: "s1_admission"),
     "runbooks/slug": Sample(lambda t: "ttft"),
@@ -144,6 +150,7 @@ def make_things() -> Things:
     digest = ModelDigest.objects.create(
         model=MODEL, digest="0" * 64, offered_by="node-1", decided_at=timezone.now()
     )
+    connection = make_connection()
     return Things(
         cast=cast,
         callers=Callers(users, key.secret, _admin_secret(cast)),
@@ -166,6 +173,8 @@ def make_things() -> Things:
         channel=channel_add(
             actor=cast.alice, organization=cast.acme.id, kind="email", address="ops@example.org"
         ).id,
+        connection=connection.id,
+        connection_key=key_add(actor=OPERATOR, connection=connection, secret="sk-sample-key").id,
         invoice=make_invoice(cast.acme.id).id,
         grant=make_pending_grant(cast.acme.id).id,
         batch=make_batch(cast.acme.id, cast.project.id),

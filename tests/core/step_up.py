@@ -13,6 +13,7 @@ SLOS = "/api/slos/organizations/<org:organization_id>"
 RULES = "/api/routing/versions/<int:version>"
 TEMPLATE = "/api/catalog/templates/<org:organization>/<str:name>"
 TEMPLATE_VERSION = f"{TEMPLATE}/versions/<int:version>"
+CONNECTION = "connections/<connection:connection_id>"
 UNSAFE = ("POST", "PUT", "PATCH", "DELETE")
 
 CONFIRMED = frozenset(
@@ -82,6 +83,15 @@ CONFIRMED = frozenset(
         "POST /grants/<org:organization_id>/<grant:grant_id>/<slug:decision>",
         "POST /catalog/add",
         "POST /catalog/act/<path:name>",
+        "POST /connections/add",
+        f"POST /{CONNECTION}/act",
+        "POST /api/connections",
+        f"PUT /api/{CONNECTION}",
+        f"DELETE /api/{CONNECTION}",
+        f"PUT /api/{CONNECTION}/enabled",
+        f"PUT /api/{CONNECTION}/models",
+        f"POST /api/{CONNECTION}/keys",
+        f"DELETE /api/{CONNECTION}/keys/<connectionkey:key_id>",
         "POST /ledger/close",
         "POST /budgets/save",
         "POST /budgets/stop",
@@ -172,6 +182,7 @@ FREE = frozenset(
         "POST /templates/new",
         "POST /templates/<str:name>/<int:version>/try",
         "POST /templates/<str:name>/<int:version>/<slug:action>",
+        f"POST /api/{CONNECTION}/test",
         "POST /api/catalog/templates/<org:organization>",
         f"POST {TEMPLATE}/versions",
         f"POST {TEMPLATE}/rollback",

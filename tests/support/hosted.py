@@ -9,8 +9,38 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 
+import msgspec
+
+from controlplane.catalog.services import PurchaseDraft
+from controlplane.connections.models import Connection
+from controlplane.connections.offers import OfferDraft
+from controlplane.connections.services import ConnectionDraft, connection_create
+from controlplane.core.audit.entries import OPERATOR
+
 SECRET = "sk-upstream-0123456789abcdefWXYZ"
 UPSTREAM = "gpt-loop"
+BUY = PurchaseDraft(input_pico=2_500_000, cached_pico=1_250_000, output_pico=10_000_000)
+SELL = PurchaseDraft(input_pico=3_000_000, cached_pico=1_500_000, output_pico=12_000_000)
+
+
+def make_connection(**changes: Any) -> Connection:
+    """A connection to OpenAI, unless it is said otherwise, without keys and models."""
+    values = {"name": "openai-eu", "kind": "openai", "url": "https://api.openai.com/v1"}
+    draft = msgspec.convert({**values, **changes}, ConnectionDraft)
+    return connection_create(actor=OPERATOR, draft=draft)
+
+
+def offer(**changes: Any) -> OfferDraft:
+    """A model of it with prices."""
+    values: dict[str, Any] = {
+        "upstream": "gpt-4o",
+        "model": "gpt-4o",
+        "context_window": 128_000,
+        "output_max": 16_384,
+        "purchase": BUY,
+        "sale": SELL,
+    }
+    return OfferDraft(**{**values, **changes})
 
 
 class HostedProvider:

@@ -1,0 +1,1 @@
+"""Connections: accounts at hosted providers, their keys, models, prices and what they charge."""
