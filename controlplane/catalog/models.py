@@ -100,7 +100,8 @@ class Model(BaseModel):
     """A served model and the bounds of its output, 0 where it embeds.
 
     `owner` is what `/v1/models` shows. A request may have `images_max` images, 0 for a model that
-    does not see; each is shrunk to `image_tokens_max` squares of `image_patch` pixels a side.
+    does not see; each is shrunk to `image_tokens_max` squares of `image_patch` pixels a side. One
+    that is removed keeps its row, since prices and charges refer to it, until it is added again.
     """
 
     name = models.CharField(max_length=100, unique=True, validators=[MODEL_NAME])
@@ -114,6 +115,7 @@ class Model(BaseModel):
     images_max = models.PositiveSmallIntegerField(default=0, db_default=0)
     image_tokens_max = models.PositiveIntegerField(default=1_280, db_default=1_280)
     image_patch = models.PositiveSmallIntegerField(default=28, db_default=28)
+    removed_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         db_table = "models"
@@ -138,6 +140,9 @@ class Model(BaseModel):
                     image_patch__range=IMAGE_PATCHES,
                 ),
                 name="model_image_bounds",
+            ),
+            CheckConstraint(
+                condition=Q(removed_at=None) | Q(enabled=False), name="model_removed_is_off"
             ),
         ]
 

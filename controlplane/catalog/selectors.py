@@ -22,19 +22,21 @@ SERVED_VERSIONS = 5
 BYTES_PER_TOKEN = 4
 
 
-def model_list(*, enabled_only: bool = False) -> list[Model]:
+def model_list(*, enabled_only: bool = False, removed: bool = False) -> list[Model]:
+    """By name; `removed`: those too that are there no more, but in what was."""
     rows = Model.objects.order_by("name")
+    rows = rows if removed else rows.filter(removed_at=None)
     return list(rows.filter(enabled=True) if enabled_only else rows)
 
 
 def models_unknown(names: Iterable[str]) -> list[str]:
     wanted = set(names)
-    known = Model.objects.filter(name__in=wanted).values_list("name", flat=True)
+    known = Model.objects.filter(name__in=wanted, removed_at=None).values_list("name", flat=True)
     return sorted(wanted.difference(known))
 
 
 def model_find(*, name: str) -> Model | None:
-    return Model.objects.filter(name=name).first()
+    return Model.objects.filter(name=name, removed_at=None).first()
 
 
 def pool_list() -> list[Pool]:

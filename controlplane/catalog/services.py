@@ -60,11 +60,15 @@ class PriceDraft:
 
 def model_create(*, actor: Actor, draft: ModelDraft) -> Model:
     require(actor, Action.CATALOG_MANAGE)
-    made = Model(**vars(draft))
     with transaction.atomic():
+        # One that was removed comes back, with the prices that it had.
+        gone = Model.objects.exclude(removed_at=None).filter(name=draft.name, task=draft.task)
+        made = gone.first() or Model()
+        for name, value in {**vars(draft), "enabled": True, "removed_at": None}.items():
+            setattr(made, name, value)
         made.full_clean()
         serving_pool(draft.pool, draft.task)
-        made.save(force_insert=True)
+        made.save()
         audit_record(
             actor, "model.create", subject=made, organization_id=None, detail=dict(vars(draft))
         )
@@ -105,6 +109,16 @@ def model_enable(*, actor: Actor, model: Model, enabled: bool) -> Model:
             changed=({"enabled": before}, {"enabled": enabled}),
         )
     return model
+
+
+def model_remove(*, actor: Actor, model: Model) -> None:
+    """Take a model out of the catalogue; who asks sees to it that nothing needs it."""
+    require(actor, Action.CATALOG_MANAGE)
+    with transaction.atomic():
+        model.enabled, model.removed_at = False, timezone.now()
+        model.save(update_fields=["enabled", "removed_at"])
+        facts = {"name": model.name}
+        audit_record(actor, "model.remove", subject=model, organization_id=None, detail={**facts})
 
 
 def price_publish(

@@ -58,8 +58,10 @@ def bad_key(message: str) -> Refusal:
 
 
 def unknown_model(name: str) -> Refusal:
-    """404: not served here, or not for this key; both read the same."""
-    message = f"The model '{name}' does not exist or you do not have access to it."
+    """404: not served here, switched off, or not for this key; all read the same."""
+    message = (
+        f"The model '{name}' does not exist, is switched off, or you do not have access to it."
+    )
     return Refusal(404, "model_not_found", message, param="model", headers=NO_RETRY)
 
 

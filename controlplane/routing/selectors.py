@@ -170,7 +170,7 @@ class _Parted:
     """The two arms, while rows are added."""
 
     def __init__(self, canary: RuleSet, current: RuleSet | None) -> None:
-        pools = {model.name: model.pool for model in model_list()}
+        pools = {model.name: model.pool for model in model_list(removed=True)}
         self._share = canary.share_permille / PERMILLE
         self._versions = current.version if current else None, canary.version
         self._judges = Judge(rules_of(current), pools), Judge(rules_of(canary), pools)

@@ -51,7 +51,7 @@ def _groups(query: SeriesQuery, dimension: str, names: Mapping[str, str]) -> dic
 
 
 def _prices(at: datetime) -> dict[str, Price]:
-    found = {model.name: price_in_force(model=model, at=at) for model in model_list()}
+    found = {model.name: price_in_force(model=model, at=at) for model in model_list(removed=True)}
     return {name: price for name, price in found.items() if price is not None}
 
 

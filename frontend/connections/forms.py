@@ -142,7 +142,7 @@ def offers_read(given: Mapping[str, str]) -> list[OfferForm]:
 
 
 def offers_wrong(offers: Sequence[OfferForm], error: ValidationError) -> None:
-    """What a service found wrong, beside the fields that it names (`models[0].sale.cached_pico`)."""
+    """What a service found wrong, beside the fields it names (`models[0].sale.cached_pico`)."""
     for name, told in error.message_dict.items():
         found = _PLACE.match(name)
         form = offers[int(found[1])] if found else offers[0]

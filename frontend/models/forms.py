@@ -30,6 +30,12 @@ class PriceForm(RatesForm):
         return PriceDraft(**self.rates(), **times)
 
 
+class AliasForm(forms.Form):
+    """A further name of a model."""
+
+    alias = forms.CharField(max_length=100)
+
+
 class ModelForm(forms.Form):
     """A model of the catalogue; the service checks everything again."""
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from django import forms
 from django.contrib import messages
-from django.core.exceptions import ObjectDoesNotExist
+from django.core.exceptions import ObjectDoesNotExist, ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
@@ -16,11 +16,13 @@ from django.utils import timezone
 from controlplane.catalog import services
 from controlplane.catalog.models import PriceVersion
 from controlplane.catalog.selectors import price_list_all, version_in_force
+from controlplane.composed.catalogue import model_discard, model_needs
 from controlplane.core.permissions import Action
 from controlplane.fleet.catalogue import Offer, offer_list
+from controlplane.routing.aliases import alias_add, alias_remove, aliases_of
 from controlplane.tenants.models import Project
 from controlplane.tenants.selectors import project_shares
-from frontend.models.forms import ModelForm, PriceForm, model_values, price_values
+from frontend.models.forms import AliasForm, ModelForm, PriceForm, model_values, price_values
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.formats import percent
 from frontend.shared.forms import made_by
@@ -101,7 +103,12 @@ def _detail(request: HttpRequest, viewer: Viewer, offer: Offer, **shown: Any) ->
     """A model; for staff with versions of its price and with forms: those `shown` as typed."""
     model = offer.model
     manages = viewer.may(Action.CATALOG_MANAGE)
-    context = {"offer": offer, "state": STATES[offer.state], "manages": manages}
+    context = {
+        "offer": offer,
+        "state": STATES[offer.state],
+        "manages": manages,
+        "aliases": aliases_of(model.name),
+    }
     if manages:
         names = {one.id: _project_name(one) for one in project_shares(actor=viewer.user)}
         versions = price_list_all(actor=viewer.user, model=model)[:VERSIONS_SHOWN]
@@ -115,6 +122,8 @@ def _detail(request: HttpRequest, viewer: Viewer, offer: Offer, **shown: Any) ->
             "form": ModelForm(initial=model_values(model)),
             "price": PriceForm(initial=price_values(offer.price)),
             "purchase": RatesForm(),
+            "alias": AliasForm(),
+            "needs": model_needs(actor=viewer.user, model=model),
         }
     wrong = any(each.errors for each in shown.values() if isinstance(each, forms.Form))
     return show(request, viewer, "models", "models/model.html", {**context, **shown}, wrong)
@@ -201,9 +210,48 @@ def _purchase(request: HttpRequest, viewer: Viewer, offer: Offer) -> HttpRespons
     return None
 
 
+def _alias(request: HttpRequest, viewer: Viewer, offer: Offer) -> HttpResponse | None:
+    form = AliasForm(request.POST.dict())
+
+    def add() -> bool:
+        alias = form.cleaned_data["alias"]
+        alias_add(actor=viewer.user, model=offer.model, alias=alias)
+        return True
+
+    if made_by(form, add) is None:
+        return _detail(request, viewer, offer, alias=form)
+    messages.success(
+        request, f"{form.cleaned_data['alias']} leads to {offer.model.name} from now on."
+    )
+    return None
+
+
+def _unalias(request: HttpRequest, viewer: Viewer, offer: Offer) -> None:
+    alias = request.POST.get("alias", "")
+    try:
+        alias_remove(actor=viewer.user, model=offer.model, alias=alias)
+    except ValidationError as error:
+        messages.error(request, " ".join(error.messages))
+        return
+    messages.success(request, f"{alias} no longer leads to {offer.model.name}.")
+
+
+def _remove(request: HttpRequest, viewer: Viewer, offer: Offer) -> HttpResponse | None:
+    try:
+        model_discard(actor=viewer.user, model=offer.model)
+    except ValidationError as error:
+        messages.error(request, " ".join(error.messages))
+        return None
+    messages.success(request, f"{offer.model.name} is removed. What was charged for it stays.")
+    return redirect("models")
+
+
 ACTS: dict[str, Callable[[HttpRequest, Viewer, Offer], HttpResponse | None]] = {
     "change": _change,
     "switch": _switch,
     "price": _price,
     "purchase": _purchase,
+    "alias": _alias,
+    "unalias": _unalias,
+    "remove": _remove,
 }

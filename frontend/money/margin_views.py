@@ -41,7 +41,7 @@ def margin_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     found = _read(viewer, period, now)
     if found is None:
         complaint = "The query for this month timed out. Try again in a minute."
-    prices = {model.name: price_in_force(model=model, at=now) for model in model_list()}
+    prices = {model.name: price_in_force(model=model, at=now) for model in model_list(removed=True)}
     context: dict[str, object] = {
         "period": period,
         "before": period.before,

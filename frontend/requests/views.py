@@ -195,7 +195,9 @@ def request_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         "shares": shares,
         "list_rows_max": selectors_requests.LIST_ROWS_MAX,
         "keys": keys if labels else [],
-        "models": choices([(one.name, one.name) for one in model_list()], filters.model),
+        "models": choices(
+            [(one.name, one.name) for one in model_list(removed=True)], filters.model
+        ),
         "projects": choices(projects, filters.project),
         "statuses": STATUSES,
         "streams": STREAMS,

@@ -143,7 +143,7 @@ def margin_read(*, actor: Actor, start: datetime, end: datetime) -> Margin:
     """
     require(actor, Action.MARGIN_VIEW)
     names = organization_names(actor=actor)
-    homes = {model.name: model.pool for model in model_list()}
+    homes = {model.name: model.pool for model in model_list(removed=True)}
     charges = pool_charges(organizations=names, homes=homes, start=start, end=end)
     days = list(pool_days(start=start, end=end))
     shares, measured = _spread(days, charges, model_work(start=start, end=end))

@@ -225,7 +225,7 @@ class AuditLogs(OrganizationView, at="audit_logs"):
 
 
 def embedders() -> frozenset[str]:
-    return frozenset(model.name for model in model_list() if model.task == Task.EMBED)
+    return frozenset(model.name for model in model_list(removed=True) if model.task == Task.EMBED)
 
 
 def about(ask: UsageAsk) -> shapes.About:
