@@ -1,7 +1,7 @@
 """Connections under /api/connections, for staff; a key is taken and never answered."""
 
 import uuid
-from datetime import datetime
+from datetime import UTC, date, datetime
 from typing import Any, TypedDict
 
 import msgspec
@@ -9,6 +9,8 @@ from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.billing.margin.api import MONTH, month_bounds
+from controlplane.billing.months.periods import Period, period_of
 from controlplane.connections import services
 from controlplane.connections.keys import key_add, key_retire
 from controlplane.connections.models import Connection, ConnectionKey
@@ -21,6 +23,7 @@ from controlplane.connections.selectors import (
     connection_list,
     connection_view,
 )
+from controlplane.connections.spend import AmountDraft, amounts_set, spend_read
 from controlplane.core.answers import answer_of
 from controlplane.core.api.schema import CREATED, Whole, operation
 from controlplane.core.api.views import ApiView
@@ -30,6 +33,7 @@ from controlplane.tenants.access import require
 
 EXAMPLE = {"name": "openai-eu", "kind": "openai", "url": "https://api.openai.com/v1"}
 RATES_EXAMPLE = {"input_pico": 2_500_000, "cached_pico": 1_250_000, "output_pico": 10_000_000}
+AMOUNTS_EXAMPLE = {"amounts": [{"day": "2026-11-28", "upstream": "gpt-4o", "usd": "12.34"}]}
 MODELS_EXAMPLE = {
     "models": [
         {
@@ -195,6 +199,42 @@ class ConnectionTest(ConnectionsView, at="/<connection:connection_id>/test"):
     def post(self) -> Probe:
         """Ask the provider for its list of models, once, with the newest key."""
         return connection_test(actor=self.actor(), connection=self.connection())
+
+
+class SpendLineJson(TypedDict):
+    """A model on a UTC day; amounts in nano-USD, `theirs_nano` null where none was entered."""
+
+    day: date
+    upstream: str
+    tokens: int
+    ours_nano: int
+    theirs_nano: int | None
+    difference_nano: int | None
+
+
+class ConnectionSpendView(ConnectionsView, at="/<connection:connection_id>/spend"):
+    @operation(list_of=Whole(SpendLineJson), params=[MONTH])
+    def get(self) -> Response:
+        """Compare a month's purchase cost to what the provider charges, by day and model."""
+        now = datetime.now(UTC)
+        named = self.request.query_params.get("month")
+        start, end = month_bounds(Period(named) if named else period_of(now), now)
+        found = spend_read(actor=self.actor(), connection=self.connection(), start=start, end=end)
+        return self.listed(found.lines, lambda line: answer_of(SpendLineJson, line), "day")
+
+
+class AmountsBody(msgspec.Struct, forbid_unknown_fields=True):
+    """What the provider charges."""
+
+    amounts: list[AmountDraft]
+
+
+class ConnectionAmounts(ConnectionsView, at="/<connection:connection_id>/amounts"):
+    @operation(body=AmountsBody, example=AMOUNTS_EXAMPLE, step_up=True)
+    def put(self, wanted: AmountsBody) -> Response:
+        """Enter what the provider charges by day and model; replaces what was entered of them."""
+        amounts_set(actor=self.actor(), connection=self.connection(), drafts=wanted.amounts)
+        return Response(status=204)
 
 
 class ConnectionModels(ConnectionsView, at="/<connection:connection_id>/models"):

@@ -14,6 +14,7 @@ from controlplane.connections.offers import OFFERS_MAX, OfferDraft
 from controlplane.connections.pricelist import price_list_of
 from controlplane.connections.selectors import ConnectionView, Served
 from controlplane.connections.services import URL_DEFAULTS, ConnectionDraft
+from controlplane.connections.spend import CSV_CHARS_MAX
 from controlplane.kernel.money import usd_from_micro
 from frontend.shared.token_prices import RATES, UsdField, rates_of
 
@@ -55,6 +56,12 @@ class NewConnectionForm(ConnectionForm, ConnectionKeyForm):
         required=False,
         widget=forms.PasswordInput(attrs={"autocomplete": "off"}),
     )
+
+
+class AmountsForm(forms.Form):
+    """What the provider charges, as CSV."""
+
+    csv = forms.CharField(max_length=CSV_CHARS_MAX, strip=False)
 
 
 class OfferForm(forms.Form):

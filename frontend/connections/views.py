@@ -5,6 +5,7 @@ Models and prices are shown whole before they apply.
 
 import uuid
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from django import forms
@@ -15,6 +16,8 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
 
+from controlplane.billing.margin.api import month_bounds
+from controlplane.billing.months.periods import period_of
 from controlplane.connections import services
 from controlplane.connections.keys import KEYS_ACTIVE_MAX, key_add, key_retire
 from controlplane.connections.models import Connection
@@ -27,11 +30,13 @@ from controlplane.connections.selectors import (
     connection_list,
     connection_view,
 )
+from controlplane.connections.spend import amounts_of_csv, amounts_set, spend_read
 from controlplane.core.permissions import Action
 from controlplane.fleet.catalogue import offer_list
 from controlplane.kernel.ids import uuid_asked
 from controlplane.kernel.money import usd_from_micro
 from frontend.connections.forms import (
+    AmountsForm,
     ConnectionForm,
     ConnectionKeyForm,
     NewConnectionForm,
@@ -44,8 +49,10 @@ from frontend.connections.forms import (
     wanted_of,
 )
 from frontend.shared.access import Viewer, page, show
+from frontend.shared.asked import in_time
 from frontend.shared.formats import percent
 from frontend.shared.forms import made_by
+from frontend.shared.months import month_from
 from frontend.shared.stepup import stepped_up, unseen
 from frontend.shared.token_prices import STATES, rates_of
 
@@ -153,6 +160,8 @@ def _detail(
         "key": ConnectionKeyForm(),
         "keys_full": len(view.keys) >= KEYS_ACTIVE_MAX,
         "candidates": candidates_of(view),
+        "amounts": AmountsForm(),
+        **_spend(request, viewer, view.connection),
         "shipped": price_list_of(view.connection.kind),
     }
     wrong = any(
@@ -163,6 +172,37 @@ def _detail(
     )
     context |= shown
     return show(request, viewer, "connections", "connections/connection.html", context, wrong)
+
+
+def _spend(request: HttpRequest, viewer: Viewer, connection: Connection) -> dict[str, Any]:
+    """The month that the URL asks for, reconciled; without lines where that took too long."""
+    now = datetime.now(UTC)
+    period, complaint = month_from(request.GET, now)
+    start, end = month_bounds(period, now)
+    found = in_time(
+        lambda: spend_read(actor=viewer.user, connection=connection, start=start, end=end)
+    )
+    after = period.after if period < period_of(now) else None
+    return {"period": period, "after": after, "complaint": complaint, "spend": found}
+
+
+def _amounts(request: HttpRequest, viewer: Viewer, view: ConnectionView) -> HttpResponse | None:
+    form = AmountsForm(request.POST.dict())
+
+    def enter() -> int:
+        drafts = amounts_of_csv(form.cleaned_data["csv"])
+        try:
+            return amounts_set(actor=viewer.user, connection=view.connection, drafts=drafts)
+        except ValidationError as error:
+            raise ValidationError(
+                [f"{name}: {told}" for name, texts in error.message_dict.items() for told in texts]
+            ) from error
+
+    entered = made_by(form, enter)
+    if entered is None:
+        return _detail(request, viewer, view, amounts=form)
+    messages.success(request, f"{entered} amounts are entered.")
+    return None
 
 
 def _change(request: HttpRequest, viewer: Viewer, view: ConnectionView) -> HttpResponse | None:
@@ -299,4 +339,5 @@ ACTS: dict[str, Callable[[HttpRequest, Viewer, ConnectionView], HttpResponse | N
     "test": _test,
     "choose": _choose,
     "offer": _offer,
+    "amounts": _amounts,
 }

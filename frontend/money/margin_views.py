@@ -12,9 +12,9 @@ from controlplane.billing.months.periods import Period, period_of
 from controlplane.catalog.selectors import model_list, price_in_force
 from controlplane.core.permissions import Action
 from controlplane.kernel.price import Price
-from frontend.money.months import month_from
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.asked import in_time
+from frontend.shared.months import month_from
 from frontend.shared.panels import columns_csv
 
 NANO_PER_MILLION_PICO = 1_000

@@ -22,9 +22,9 @@ from controlplane.tenants.models import ApiKey
 from controlplane.tenants.selectors import apikey_list, project_list
 from frontend.money import spend_figures
 from frontend.money.budget_views import limited_names
-from frontend.money.months import month_from
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.asked import in_time
+from frontend.shared.months import month_from
 from frontend.shared.panels import columns_csv
 
 DAY = timedelta(days=1)

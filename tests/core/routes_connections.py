@@ -20,6 +20,8 @@ ROUTES: tuple[R, ...] = (
     R("DELETE", f"api/{ONE_CONNECTION}", Action.CATALOG_MANAGE),
     R("PUT", f"api/{ONE_CONNECTION}/enabled", Action.CATALOG_MANAGE, {"enabled": True}),
     R("PUT", f"api/{ONE_CONNECTION}/models", Action.CATALOG_MANAGE, {"models": []}),
+    R("GET", f"api/{ONE_CONNECTION}/spend", Action.CATALOG_MANAGE),
+    R("PUT", f"api/{ONE_CONNECTION}/amounts", Action.CATALOG_MANAGE, {"amounts": []}),
     R("POST", f"api/{ONE_CONNECTION}/test", Action.CATALOG_MANAGE),
     R("POST", f"api/{ONE_CONNECTION}/keys", Action.CATALOG_MANAGE, {"secret": "sk-another"}),
     R(

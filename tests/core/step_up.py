@@ -90,6 +90,7 @@ CONFIRMED = frozenset(
         f"DELETE /api/{CONNECTION}",
         f"PUT /api/{CONNECTION}/enabled",
         f"PUT /api/{CONNECTION}/models",
+        f"PUT /api/{CONNECTION}/amounts",
         f"POST /api/{CONNECTION}/keys",
         f"DELETE /api/{CONNECTION}/keys/<connectionkey:key_id>",
         "POST /ledger/close",

@@ -198,20 +198,29 @@ def _bought(
 def _purchases(names: Iterable[uuid.UUID], start: datetime, end: datetime) -> Counter[Buyer]:
     """Nano-USD of bought tokens by tenant and model, each day at the price of that day."""
     found: Counter[Buyer] = Counter()
+    for charged, nano in purchases_read(names, start, end):
+        assert charged.organization is not None and charged.model is not None
+        found[charged.organization, charged.model] += nano
+    return found
+
+
+def purchases_read(
+    names: Iterable[uuid.UUID], start: datetime, end: datetime
+) -> Iterator[tuple[HourSum, int]]:
+    """What was charged by day, tenant and model, each with what its tokens cost to buy, nano-USD.
+
+    Models without a purchase price on that day are left out.
+    """
     prices = Purchases()
     if not prices:
-        return found
+        return
     by: tuple[Dimension, ...] = ("day", "organization", "model")
     for charged in hours(organizations=names, start=start, end=end, by=by):
-        assert charged.organization is not None and charged.model is not None
-        price = prices.of(charged.model, charged.day.date()) if charged.day else None
+        assert charged.model is not None and charged.day is not None
+        price = prices.of(charged.model, charged.day.date())
         if price is not None:
-            found[charged.organization, charged.model] += nano_from_pico(
-                charged.uncached * price.input_pico
-                + charged.cached * price.cached_pico
-                + charged.output * price.output_pico
-            )
-    return found
+            pico = charged.uncached * price.input_pico + charged.cached * price.cached_pico
+            yield charged, nano_from_pico(pico + charged.output * price.output_pico)
 
 
 def _share(row: PoolCharge) -> Share:
