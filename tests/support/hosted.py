@@ -21,6 +21,17 @@ SECRET = "sk-upstream-0123456789abcdefWXYZ"
 UPSTREAM = "gpt-loop"
 BUY = PurchaseDraft(input_pico=2_500_000, cached_pico=1_250_000, output_pico=10_000_000)
 SELL = PurchaseDraft(input_pico=3_000_000, cached_pico=1_500_000, output_pico=12_000_000)
+PROMPT_TOKENS, OUTPUT_TOKENS = 8, 3
+ANSWER = [
+    json.dumps({"choices": [{"index": 0, "delta": {"content": "Good day."}}]}),
+    json.dumps({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}),
+    json.dumps(
+        {
+            "choices": [],
+            "usage": {"prompt_tokens": PROMPT_TOKENS, "completion_tokens": OUTPUT_TOKENS},
+        }
+    ),
+]
 
 
 def make_connection(**changes: Any) -> Connection:
@@ -73,6 +84,19 @@ class HostedProvider:
                 status, told = provider._answer(self.path, headers)
                 content = provider.body or json.dumps(told).encode()
                 self.send_response(status)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def do_POST(self) -> None:
+                """A chat, streamed: three tokens, and the count."""
+                self.rfile.read(int(self.headers["Content-Length"]))
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                status, told = provider._answer(self.path, headers)
+                events = [json.dumps(told)] if status != 200 else [*ANSWER, "[DONE]"]
+                content = "".join(f"data: {event}\n\n" for event in events).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "text/event-stream")
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
                 self.wfile.write(content)

@@ -1,4 +1,4 @@
-"""C5: what a hosted provider's tokens cost, by connection: margin and reconciliation agree."""
+"""C10: what a hosted provider's tokens cost, by connection: margin and reconciliation agree."""
 
 from __future__ import annotations
 

@@ -1,0 +1,147 @@
+"""A hosted provider from the first click to the last: added, priced, used, billed and removed.
+
+The provider is a server on loopback. The node that calls it is a stand-in of the hosted engine.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from playwright.sync_api import Page, expect
+
+from controlplane.billing.ledger.services import seal_ledger
+from tests.browser.site import Site, elsewhere, end_process
+from tests.browser.watch import Watch, check
+from tests.support import hosted_connector
+from tests.support.hosted import OUTPUT_TOKENS, PROMPT_TOKENS, SECRET, UPSTREAM, hosted_provider
+
+MONTH = True
+READY_S_MAX = 240.0
+LOOK_MS = 500
+MODEL = "loop"
+# USD per million tokens: input, cached input, output.
+COSTS, SOLD = ("100", "50", "200"), ("300", "100", "600")
+CHARGED_NANO = (PROMPT_TOKENS * 300 + OUTPUT_TOKENS * 600) * 1_000
+COST_NANO = (PROMPT_TOKENS * 100 + OUTPUT_TOKENS * 200) * 1_000
+
+
+@contextmanager
+def _connector(site: Site) -> Iterator[None]:
+    """As `sluice run` starts it; here the site's processes are the tests' own."""
+    argv = [sys.executable, str(Path(hosted_connector.__file__))]
+    argv += ["--gateway", f"ws://127.0.0.1:{site.port}"]
+    environment = {**os.environ, "SLUICE_ROLE": "connector"}
+    process = subprocess.Popen(argv, env=environment, cwd=settings.BASE_DIR)
+    try:
+        yield
+    finally:
+        end_process(process)
+
+
+def _until(page: Page, true: Callable[[], bool], words: str) -> None:
+    ends = time.monotonic() + READY_S_MAX
+    while not true():
+        assert time.monotonic() < ends, words
+        page.wait_for_timeout(LOOK_MS)
+
+
+def _chat(page: Page, site: Site) -> Any:
+    """One request with a key, as a program sends it."""
+    return page.request.post(
+        f"{site.url}/v1/chat/completions",
+        headers={"authorization": f"Bearer {site.key.secret}"},
+        data={"model": MODEL, "messages": [{"role": "user", "content": "Good day"}]},
+    )
+
+
+def _add(page: Page, url: str) -> None:
+    page.goto("/connections")
+    page.get_by_role("button", name="Add the first connection").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name").fill("loopback")
+    dialog.get_by_label("Provider", exact=True).select_option("other")
+    dialog.get_by_label("URL").fill(url)
+    dialog.get_by_label("Key of the provider").fill(SECRET)
+    dialog.get_by_role("button", name="Add", exact=True).click()
+    expect(page.get_by_role("heading", name="loopback")).to_be_visible()
+    page.get_by_role("button", name="Test the key").click()
+    expect(page.locator("main")).to_contain_text("The key works; 2 models are listed.")
+    assert SECRET not in page.content()
+
+
+def _price(page: Page) -> None:
+    page.get_by_role("button", name="Choose models").click()
+    page.get_by_label(UPSTREAM).check()
+    page.get_by_role("button", name="Continue").click()
+    form = page.get_by_role("group", name=UPSTREAM)
+    form.get_by_label("Name, as requests send it").fill(MODEL)
+    form.get_by_label("Context window, tokens").fill("8000")
+    form.get_by_label("Output at most, tokens").fill("256")
+    for words, rates in (("Costs", COSTS), ("Sold for", SOLD)):
+        for kind, rate in zip(("Input", "Cached input", "Output"), rates, strict=True):
+            form.get_by_label(f"{words}: {kind}", exact=True).fill(rate)
+    check(page)
+    page.get_by_role("button", name="Continue").click()
+    look = page.get_by_role("region", name="Save these models and prices?")
+    expect(look).to_contain_text("300.00 / 100.00 / 600.00")
+    # Cached input earns least: half of what it is sold for.
+    expect(look).to_contain_text("50 %")
+    check(page)
+    look.get_by_role("button", name="Save").click()
+    expect(page.locator("main")).to_contain_text("Models and prices are saved.")
+
+
+def _margin(page: Page) -> dict[str, Any]:
+    lines = page.request.get("/api/billing/margin").json()["models"]
+    found: dict[str, Any] = next(line for line in lines if line["name"] == MODEL)
+    return found
+
+
+def test_a_provider_is_added_used_billed_and_removed_in_the_browser(
+    site: Site, watch: Watch
+) -> None:
+    page = watch.sign_in(site)
+    with hosted_provider() as provider:
+        _add(page, provider.url)
+        check(page)
+        _price(page)
+        with _connector(site):
+            _until(page, lambda: bool(_chat(page, site).ok), "the model is served")
+            answer = _chat(page, site).json()
+            assert answer["choices"][0]["message"]["content"] == "Good day."
+            elsewhere(lambda: seal_ledger(datetime.now(UTC)))
+            charged = _margin(page)
+            requests, rest = divmod(charged["revenue_nano"], CHARGED_NANO)
+            assert requests >= 2 and rest == 0
+            assert charged["purchase_nano"] == requests * COST_NANO
+            assert charged["margin_nano"] == requests * (CHARGED_NANO - COST_NANO)
+            page.goto("/connections")
+            page.get_by_role("link", name="loopback").click()
+            spend = page.get_by_role("region", name="Spend")
+            expect(spend).to_contain_text(UPSTREAM)
+            expect(
+                spend.locator(f'[title="${requests * COST_NANO / 1e9:.9f}"]').first
+            ).to_be_visible()
+            check(page)
+            page.get_by_role("button", name="Disable").click()
+            expect(page.locator("main")).to_contain_text("is disabled")
+            _until(page, lambda: _chat(page, site).status == 503, "requests are refused")
+            page.get_by_role("button", name="Remove", exact=True).click()
+            page.get_by_role("dialog").get_by_role("button", name="Remove").click()
+            expect(page.locator("main")).to_contain_text("is removed and its keys are forgotten")
+            _until(page, lambda: _chat(page, site).status == 404, "the model is off")
+    page.goto(f"/catalog/of/{MODEL}")
+    page.get_by_role("button", name="Remove", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Remove").click()
+    expect(page.locator("main")).to_contain_text("is removed")
+    page.goto("/connections")
+    expect(page.locator("main")).to_contain_text("No connections yet")
