@@ -19,6 +19,7 @@ from django.conf import settings
 from playwright.sync_api import Page, expect
 
 from controlplane.billing.ledger.services import seal_ledger
+from controlplane.kernel.money import usd_text
 from tests.browser.site import Site, elsewhere, end_process
 from tests.browser.watch import Watch, check
 from tests.support import hosted_connector
@@ -94,7 +95,7 @@ def _price(page: Page) -> None:
     look = page.get_by_role("region", name="Save these models and prices?")
     expect(look).to_contain_text("300.00 / 100.00 / 600.00")
     # Cached input earns least: half of what it is sold for.
-    expect(look).to_contain_text("50 %")
+    expect(look).to_contain_text("50.0 %")
     check(page)
     look.get_by_role("button", name="Save").click()
     expect(page.locator("main")).to_contain_text("Models and prices are saved.")
@@ -128,9 +129,8 @@ def test_a_provider_is_added_used_billed_and_removed_in_the_browser(
             page.get_by_role("link", name="loopback").click()
             spend = page.get_by_role("region", name="Spend")
             expect(spend).to_contain_text(UPSTREAM)
-            expect(
-                spend.locator(f'[title="${requests * COST_NANO / 1e9:.9f}"]').first
-            ).to_be_visible()
+            cost = usd_text(requests * COST_NANO)
+            expect(spend.locator(f'[title="${cost}"]').first).to_be_visible()
             check(page)
             page.get_by_role("button", name="Disable").click()
             expect(page.locator("main")).to_contain_text("is disabled")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -23,7 +24,7 @@ def command() -> None:
     from importlib import import_module
 
     import_module("django").setup()
-    module = import_module("controlplane.connections.management.commands.connector")
+    module: Any = import_module("controlplane.connections.management.commands.connector")
     real = module.ConnectorChild
     module.ConnectorChild = lambda argv, env, say: real(
         [sys.executable, __file__, AS_NODE, *argv[5:]], env, say
