@@ -122,7 +122,7 @@ def test_anything_is_found_by_the_keyboard(site: Site, watch: Watch) -> None:
     box.fill(f"chatcmpl-{site.requests[-1].hex}")
     expect(page.locator("#found a")).to_have_count(1)
     page.keyboard.press("Enter")
-    page.wait_for_url(f"**/requests/{site.requests[-1].hex}")
+    page.wait_for_url(f"**/requests/req_{site.requests[-1].hex}")
 
 
 @pytest.mark.parametrize("path", CHARTS)

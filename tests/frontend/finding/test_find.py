@@ -57,7 +57,7 @@ def test_a_request_is_found_by_every_form_of_its_id(cast: Cast) -> None:
     for form in (request.hex, str(request), f"req_{request.hex}", f"chatcmpl-{request.hex}"):
         assert _found(alice, f" {form} ") == [("Request", f"req_{request.hex}")]
     answer = alice.get("/find", {"q": f"chatcmpl-{request.hex}"})
-    assert (answer.status_code, answer["Location"]) == (302, f"/requests/{request.hex}")
+    assert (answer.status_code, answer["Location"]) == (302, f"/requests/req_{request.hex}")
     unknown = alice.get("/find", {"q": f"req_{uuid4().hex}"})
     assert unknown.status_code == 200
     assert "Nothing found for" in unknown.content.decode()
