@@ -16,7 +16,7 @@ from controlplane.kernel.spans import SPANS
 from controlplane.tenants.keys import apikey_create
 from controlplane.tenants.services import project_create
 from tests.browser.site import Site, elsewhere
-from tests.browser.watch import PHONE, Watch, ask, check
+from tests.browser.watch import PHONE, Watch, ask, check, fits, turn
 
 RANGE = "range=6h"
 CHARTS = {
@@ -80,13 +80,14 @@ def test_pages_are_accessible_and_fit(site: Site, watch: Watch) -> None:
 def test_a_phone_has_the_pages_and_the_account_in_a_drawer(site: Site, watch: Watch) -> None:
     page = watch.sign_in(site, size=PHONE)
     for path in ("/", "/members", "/exports"):
+        turn(page, PHONE, False)
         page.goto(path)
         here = page.locator(".nav [aria-current]")
         expect(here).to_be_hidden()
         page.get_by_role("button", name="Menu").click()
         expect(here).to_be_in_viewport(ratio=0.9)
         expect(page.get_by_title("Your account")).to_be_visible()
-        check(page)
+        fits(page)
     page.get_by_role("button", name="Menu").press("Enter")
     expect(page.get_by_title("Your account")).to_be_hidden()
 
@@ -96,7 +97,7 @@ def test_all_groups_of_pages_are_in_sight(site: Site, watch: Watch) -> None:
     page.set_viewport_size({"width": 1440, "height": 900})
     page.goto("/members")
     groups = page.locator(".nav summary")
-    expect(groups).to_have_count(4)
+    expect(groups).to_have_count(5)
     for group in groups.all():
         group.click()
         for each in [*groups.all(), *page.locator(".nav details[open] a").all()]:
@@ -322,6 +323,7 @@ def test_a_key_is_made_copied_and_revoked_by_hand(site: Site, watch: Watch) -> N
     secret = page.locator("#new-key").inner_text()
     assert re.fullmatch(r"sk_sluice_\w{12}_\w{43}_\w{6}", secret)
     stores = "JSON.stringify([{...localStorage}, {...sessionStorage}])"
+    page.get_by_text("Observe", exact=True).click()
     page.get_by_role("link", name="Requests").click()
     expect(page.get_by_role("heading", name="Requests", exact=True)).to_be_visible()
     assert secret not in page.evaluate(stores)

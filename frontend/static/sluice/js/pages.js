@@ -18,8 +18,14 @@ function openDialog(button) {
   const names = dialog.querySelector("[data-names-target]");
   if (names) names.textContent = button.dataset.names;
   dialog.showModal();
+}
+
+function openFinder() {
+  const finder = document.getElementById("finder");
+  if (!finder) return;
+  finder.showModal();
   // What was sought before is sought again: it may be there by now.
-  dialog.querySelector("[hx-trigger*='finder-opened']")?.dispatchEvent(new Event("finder-opened"));
+  finder.querySelector("input").dispatchEvent(new Event("finder-opened"));
 }
 
 async function copyText(button) {
@@ -38,7 +44,11 @@ async function copyText(button) {
 
 document.addEventListener("click", (event) => {
   const opener = event.target.closest("[data-opens]");
-  if (opener && !event.ctrlKey && !event.metaKey) { event.preventDefault(); openDialog(opener); }
+  if (opener) openDialog(opener);
+  if (event.target.closest("[data-finder]") && !event.ctrlKey && !event.metaKey) {
+    event.preventDefault();
+    openFinder();
+  }
   const closer = event.target.closest("[data-closes]");
   if (closer) closer.closest("dialog").close();
   const copier = event.target.closest("[data-copies]");
@@ -75,10 +85,9 @@ const KEY_LINKS = { j: "[rel='next']", k: "[rel='prev']", Escape: "[data-back]" 
 /** Ctrl-K searches from anywhere; in what was found the arrows move, and Enter opens the first. */
 document.addEventListener("keydown", (event) => {
   if (event.key === "k" && (event.ctrlKey || event.metaKey)) {
-    const finder = document.querySelector("[data-opens='finder']");
-    if (!finder || document.querySelector("dialog[open]")) return;
+    if (document.querySelector("dialog[open]")) return;
     event.preventDefault();
-    openDialog(finder);
+    openFinder();
     return;
   }
   const dialog = event.target.closest("#finder");
