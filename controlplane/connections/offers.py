@@ -27,6 +27,8 @@ from controlplane.connections.models import Connection, ConnectionModel
 from controlplane.connections.services import POOL, connection_erase
 from controlplane.core.audit.entries import Actor, audit_record
 from controlplane.core.permissions import Action
+from controlplane.fleet.models import ModelDigest
+from controlplane.fleet.services import digest_decide
 from controlplane.tenants.access import require
 
 OFFERS_MAX = 50
@@ -113,6 +115,9 @@ def _offer(actor: Actor, connection: Connection, draft: OfferDraft) -> uuid.UUID
         made = ConnectionModel(connection=connection, model=model, upstream=draft.upstream)
         made.full_clean()
         made.save(force_insert=True)
+        # Who chooses a model lets the connector serve it: its node takes the text of requests.
+        digest, _ = ModelDigest.objects.get_or_create(model=model.name, digest="")
+        digest_decide(actor=actor, digest=digest, approved=True)
         facts = {"connection": connection.name, "model": model.name, "upstream": draft.upstream}
         audit_record(
             actor, "connection.offer", subject=connection, organization_id=None, detail={**facts}

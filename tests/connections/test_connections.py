@@ -25,6 +25,7 @@ from controlplane.connections.services import (
 )
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.seal import BrokenSeal
+from controlplane.fleet.models import DigestState, ModelDigest
 from tests.support.hosted import SECRET, UPSTREAM, hosted_provider, make_connection, offer
 from tests.support.money import rows
 from tests.support.people import make_cast
@@ -122,6 +123,8 @@ def test_models_are_added_with_what_they_cost_and_are_sold_for() -> None:
     model = model_find(name="gpt-4o")
     assert model is not None and (model.pool, model.context_window) == (POOL, 128_000)
     assert model.images_max > 0
+    digest = ModelDigest.objects.get(model="gpt-4o")
+    assert (digest.digest, digest.state) == ("", DigestState.APPROVED)
     bought = PurchasePrice.objects.get(model=model)
     assert (bought.input_pico, bought.output_pico) == (2_500_000, 10_000_000)
     assert prices_in_force(at=timezone.now())[model.id].output_pico == 12_000_000

@@ -222,6 +222,38 @@ def test_limits_channels_and_jobs_use_the_redis_that_the_url_names(first: First)
                 assert not list(other.scan_iter())
 
 
+def manages(started: Started, data: Path, method: str, path: str, **body: Any) -> Any:
+    """What the control plane's API answers to the operator."""
+    token = (data / "secrets" / "operator-token").read_text().strip()
+    connection = http.client.HTTPConnection(HOST, started.port, timeout=30)
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    connection.request(method, f"/api/connections{path}", json.dumps(body), headers)
+    response = connection.getresponse()
+    answer = response.read()
+    connection.close()
+    assert response.status < 300, answer
+    return json.loads(answer or b"null")
+
+
+def test_the_connector_runs_while_there_is_a_connection(first: First) -> None:
+    with running(first.data, "--no-node") as started:
+
+        def connects() -> bool:
+            return any("manage.py connector" in line for line in started.commands())
+
+        def asked(method: str, path: str, **body: Any) -> Any:
+            return manages(started, first.data, method, path, **body)
+
+        # A server that needs no key; nothing answers there, which is the connector's to find out.
+        made = asked("POST", "", name="own", kind="other", url=f"http://{HOST}:1/v1")
+        assert not connects()
+        offer = {"upstream": "m", "model": "m", "context_window": 4_096, "output_max": 256}
+        asked("PUT", f"/{made['id']}/models", models=[offer])
+        assert wait_until(connects, seconds=WAIT_SECONDS_MAX)
+        asked("DELETE", f"/{made['id']}")
+        assert wait_until(lambda: not connects(), seconds=GONE_SECONDS_MAX)
+
+
 @contextmanager
 def own_redis() -> Iterator[str]:
     """A Redis behind a port, with the user that docs/operations.md tells to make and no other; the
