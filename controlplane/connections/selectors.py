@@ -4,7 +4,7 @@ import uuid
 from dataclasses import dataclass
 from datetime import datetime
 
-from controlplane.catalog.models import PriceVersion, PurchasePrice
+from controlplane.catalog.models import Model, PriceVersion, PurchasePrice
 from controlplane.catalog.selectors import prices_in_force
 from controlplane.catalog.services import purchase_now
 from controlplane.connections.keys import keys_active
@@ -31,6 +31,13 @@ class ConnectionView:
     connection: Connection
     keys: list[ConnectionKey]
     models: list[Served]
+
+
+def connection_of(model: Model) -> Connection | None:
+    """What serves the model of a hosted provider."""
+    rows = ConnectionModel.objects.filter(model=model, withdrawn_at=None)
+    row = rows.select_related("connection").first()
+    return row.connection if row else None
 
 
 def connection_get(*, actor: Actor, connection_id: uuid.UUID) -> Connection:

@@ -58,15 +58,20 @@ def connection_create(*, actor: Actor, draft: ConnectionDraft) -> Connection:
 
 
 def connection_change(*, actor: Actor, connection: Connection, draft: ConnectionDraft) -> None:
+    """Give it these values. Its keys were given for a place: for another one they are forgotten."""
     require(actor, Action.CATALOG_MANAGE)
     with transaction.atomic():
         now = Connection.objects.select_for_update().get(id=connection.id, removed_at=None)
+        place = _place(now)
         before = {name: getattr(now, name) for name in ConnectionDraft.__struct_fields__}
         after = msgspec.structs.asdict(draft)
         for name, value in after.items():
             setattr(now, name, value)
         _check(now)
         now.save()
+        if _place(now) != place:
+            for key in keys_active(now):
+                key_forget(actor, key)
         _audit(actor, now, "connection.change", {"name": now.name}, changed=(before, after))
 
 
@@ -88,6 +93,12 @@ def connection_erase(actor: Actor, connection: Connection) -> None:
     connection.enabled, connection.removed_at = False, timezone.now()
     connection.save(update_fields=["enabled", "removed_at"])
     _audit(actor, connection, "connection.remove", {"name": connection.name})
+
+
+def _place(connection: Connection) -> tuple[str, str, str]:
+    """Whom its keys are shown to."""
+    parts = urlsplit(connection.url)
+    return connection.kind, parts.scheme, parts.netloc.lower()
 
 
 def _check(connection: Connection) -> None:

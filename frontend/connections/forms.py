@@ -77,7 +77,17 @@ class OfferForm(forms.Form):
         super().__init__(*args, **options)
         for whose in (PURCHASE, SALE):
             for name, label in RATES.items():
-                self.fields[f"{whose}_{name}"] = UsdField(label)
+                self.fields[f"{whose}_{name}"] = UsdField(label, required=whose == SALE)
+
+    def clean(self) -> dict[str, Any]:
+        """All three prices that it costs, or none of them."""
+        names = [f"{PURCHASE}_{name}" for name in RATES]
+        lacking = [name for name in names if self.cleaned_data.get(name) is None]
+        if len(lacking) < len(names):
+            for name in lacking:
+                if name not in self.errors:
+                    self.add_error(name, "Give all three prices, or none where none is known.")
+        return self.cleaned_data
 
     @property
     def purchase(self) -> list[forms.BoundField]:
@@ -94,6 +104,7 @@ class OfferForm(forms.Form):
         rates: dict[str, Any] = {
             whose: PurchaseDraft(**{name: given[f"{whose}_{name}"] for name in RATES})
             for whose in (PURCHASE, SALE)
+            if given[f"{whose}_input_pico"] is not None
         }
         return OfferDraft(**{name: given[name] for name in plain}, **rates)
 

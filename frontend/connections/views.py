@@ -20,7 +20,7 @@ from controlplane.billing.margin.api import month_bounds
 from controlplane.billing.months.periods import period_of
 from controlplane.connections import services
 from controlplane.connections.keys import KEYS_ACTIVE_MAX, key_add, key_retire
-from controlplane.connections.models import Connection
+from controlplane.connections.models import Connection, ProviderKind
 from controlplane.connections.offers import OFFERS_MAX, connection_remove, offers_set
 from controlplane.connections.pricelist import price_list_of
 from controlplane.connections.probe import ProbeOutcome, connection_test
@@ -88,13 +88,17 @@ def connections(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 
 def _index(request: HttpRequest, viewer: Viewer, form: NewConnectionForm) -> HttpResponse:
     found = connection_list(actor=viewer.user, now=timezone.now())
-    rows = [(view, _state(view.connection)) for view in found]
+    rows = [(view, _state(view)) for view in found]
     context = {"rows": rows, "form": form}
     return show(request, viewer, "connections", "connections/page.html", context, form.errors)
 
 
-def _state(connection: Connection) -> tuple[str, str]:
-    return OUTCOMES[connection.outcome] if connection.enabled else ("off", "disabled")
+def _state(view: ConnectionView) -> tuple[str, str]:
+    connection = view.connection
+    if not connection.enabled:
+        return "off", "disabled"
+    lacks = not view.keys and connection.kind != ProviderKind.OTHER
+    return OUTCOMES[ProbeOutcome.NO_KEY if lacks else connection.outcome]
 
 
 @page("connections/add", Action.CATALOG_MANAGE, "POST")
@@ -154,7 +158,7 @@ def _detail(
     context = {
         "view": view,
         "connection": view.connection,
-        "state": _state(view.connection),
+        "state": _state(view),
         "served": [(one, states[one.row.model_id]) for one in view.models],
         "form": ConnectionForm(initial=connection_values(view.connection)),
         "key": ConnectionKeyForm(),
@@ -298,8 +302,9 @@ def _looks(view: ConnectionView, offers: list[OfferForm]) -> list[OfferLook]:
     found = []
     for form in offers:
         draft = form.draft()
-        assert draft.purchase is not None and draft.sale is not None
-        bought, sold = rates_of(draft.purchase), rates_of(draft.sale)
+        assert draft.sale is not None
+        bought = rates_of(draft.purchase) if draft.purchase else {}
+        sold = rates_of(draft.sale)
         before = sales.get(draft.model)
         found.append(
             OfferLook(
@@ -308,7 +313,7 @@ def _looks(view: ConnectionView, offers: list[OfferForm]) -> list[OfferLook]:
                 _three(bought),
                 _three(rates_of(before)) if before else "",
                 _three(sold),
-                _least_margin(bought, sold),
+                _least_margin(bought, sold) if bought else "",
             )
         )
     return found

@@ -17,6 +17,7 @@ from controlplane.catalog import services
 from controlplane.catalog.models import PriceVersion
 from controlplane.catalog.selectors import price_list_all, version_in_force
 from controlplane.composed.catalogue import model_discard, model_needs
+from controlplane.connections.selectors import connection_of
 from controlplane.core.permissions import Action
 from controlplane.fleet.catalogue import Offer, offer_list
 from controlplane.routing.aliases import alias_add, alias_remove, aliases_of
@@ -123,6 +124,7 @@ def _detail(request: HttpRequest, viewer: Viewer, offer: Offer, **shown: Any) ->
             "price": PriceForm(initial=price_values(offer.price)),
             "purchase": RatesForm(),
             "alias": AliasForm(),
+            "connection": connection_of(model),
             "needs": model_needs(actor=viewer.user, model=model),
         }
     wrong = any(each.errors for each in shown.values() if isinstance(each, forms.Form))

@@ -20,12 +20,13 @@ STATES = {
 class UsdField(forms.CharField):
     """Dollars per million tokens; its value is in micro-USD, which is pico-USD per token."""
 
-    def __init__(self, label: str) -> None:
-        super().__init__(label=label, max_length=USD_CHARS_MAX)
+    def __init__(self, label: str, *, required: bool = True) -> None:
+        super().__init__(label=label, max_length=USD_CHARS_MAX, required=required)
 
-    def clean(self, value: Any) -> int:
+    def clean(self, value: Any) -> int | None:
+        text = super().clean(value)
         try:
-            return micro_from_usd(super().clean(value))
+            return micro_from_usd(text) if text else None
         except ValueError as error:
             raise ValidationError("Must be dollars per million tokens, such as 0.15.") from error
 

@@ -207,6 +207,15 @@ def test_a_change_is_audited_by_what_differs() -> None:
     )
 
 
+def test_keys_are_not_taken_to_another_host() -> None:
+    connection = make_connection()
+    key_add(actor=OPERATOR, connection=connection, secret=SECRET)
+    for url, keys in (("https://api.openai.com/v2", 1), ("https://elsewhere.example/v2", 0)):
+        draft = ConnectionDraft(name="openai-eu", kind="openai", url=url)
+        connection_change(actor=OPERATOR, connection=connection, draft=draft)
+        assert ConnectionKey.objects.filter(retired_at=None).count() == keys
+
+
 def test_a_test_says_how_the_provider_answered() -> None:
     with hosted_provider() as provider:
         connection = make_connection(kind="other", url=provider.url)

@@ -8,6 +8,7 @@ import pytest
 from django.test import Client
 
 from controlplane.catalog.models import Model
+from controlplane.catalog.services import purchase_list
 from controlplane.connections.models import Connection, ConnectionKey
 from controlplane.connections.offers import offers_set
 from controlplane.core.audit.entries import OPERATOR
@@ -80,9 +81,20 @@ def test_what_is_wrong_is_told_where_it_was_typed_and_no_secret_is_repeated(staf
     connection = make_connection()
     wrong = act(staff, connection, "offer", **{**PRICED, "m0-sale_input_pico": "cheap"})
     assert "Must be dollars per million tokens" in wrong
+    part = {**PRICED, "m0-purchase_cached_pico": ""}
+    assert "Give all three prices" in act(staff, connection, "offer", **part)
     dear = {**PRICED, "m0-purchase_cached_pico": "9"}
     assert "Must not be above" in act(staff, connection, "offer", looked="1", **dear)
     assert "8 to 500" in act(staff, connection, "key", secret="short")
+
+
+def test_a_model_whose_cost_is_not_known_has_a_sale_price_alone(staff: Client) -> None:
+    connection = make_connection()
+    free = {name: "" if "purchase" in name else text for name, text in PRICED.items()}
+    assert "Save these models" in act(staff, connection, "offer", **free)
+    assert "are saved" in act(staff, connection, "offer", looked="1", **free)
+    assert purchase_list(model=Model.objects.get(name="loop")) == []
+    assert "no key" in staff.get("/connections").content.decode()
 
 
 def test_shipped_prices_are_a_start(staff: Client) -> None:
