@@ -62,7 +62,7 @@ class SpendLine:
 
 @dataclass(frozen=True)
 class ConnectionSpend:
-    """A period by day and model, newest first; the sums are of days and models entered alone."""
+    """A period by day and model, newest first."""
 
     lines: list[SpendLine]
 
@@ -71,13 +71,16 @@ class ConnectionSpend:
         return sum(line.ours for line in self.lines)
 
     @property
-    def theirs(self) -> int:
-        return sum(line.theirs or 0 for line in self.lines)
+    def theirs(self) -> int | None:
+        """Of all that was entered; None where nothing was."""
+        entered = [line.theirs for line in self.lines if line.theirs is not None]
+        return sum(entered) if entered else None
 
     @property
-    def difference(self) -> int:
-        """Over those that the provider told of."""
-        return sum(line.difference or 0 for line in self.lines)
+    def difference(self) -> int | None:
+        """Over the days and models of which an amount was entered."""
+        entered = [line.difference for line in self.lines if line.difference is not None]
+        return sum(entered) if entered else None
 
 
 def spend_read(

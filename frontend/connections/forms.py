@@ -90,12 +90,14 @@ class OfferForm(forms.Form):
         return self.cleaned_data
 
     @property
-    def purchase(self) -> list[forms.BoundField]:
-        return [self[f"{PURCHASE}_{name}"] for name in RATES]
-
-    @property
-    def sale(self) -> list[forms.BoundField]:
-        return [self[f"{SALE}_{name}"] for name in RATES]
+    def prices(self) -> list[tuple[str, forms.BoundField]]:
+        """Fields with their words: what a kind of tokens costs, beside what it is sold for."""
+        words = {PURCHASE: "Costs", SALE: "Sold for"}
+        return [
+            (f"{words[whose]}: {label}", self[f"{whose}_{name}"])
+            for name, label in RATES.items()
+            for whose in words
+        ]
 
     def draft(self) -> OfferDraft:
         """What a valid form asks for."""

@@ -125,8 +125,15 @@ def test_a_provider_is_added_used_billed_and_removed_in_the_browser(
             assert requests >= 2 and rest == 0
             assert charged["purchase_nano"] == requests * COST_NANO
             assert charged["margin_nano"] == requests * (CHARGED_NANO - COST_NANO)
-            page.goto("/connections")
-            page.get_by_role("link", name="loopback").click()
+            models = page.get_by_role("region", name="Models", exact=True)
+
+            def ready() -> bool:
+                page.goto("/connections")
+                page.get_by_role("link", name="loopback").click()
+                expect(models).to_be_visible()
+                return "ready" in models.inner_text()
+
+            _until(page, ready, "a node serves the model")
             spend = page.get_by_role("region", name="Spend")
             expect(spend).to_contain_text(UPSTREAM)
             cost = usd_text(requests * COST_NANO)
