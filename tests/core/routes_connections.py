@@ -1,4 +1,4 @@
-"""Operations on connections to hosted providers, for staff."""
+"""Operations on the catalogue and on connections to hosted providers, for staff."""
 
 from __future__ import annotations
 
@@ -8,7 +8,19 @@ from tests.core.route import Route as R
 ONE_CONNECTION = "connections/<connection:connection_id>"
 CONNECTION = {"name": "made", "kind": "openai", "url": "https://api.openai.com/v1"}
 
+MODEL = "api/catalog/models/<path:model>"
+SIZES = {"pool": "default", "context_window": 4_096}
+ALIAS = {"alias": "further"}
+
 ROUTES: tuple[R, ...] = (
+    R("GET", "api/catalog/models", Action.CATALOG_MANAGE),
+    R("POST", "api/catalog/models", Action.CATALOG_MANAGE, {"name": "made", **SIZES}),
+    R("PUT", f"{MODEL}/definition", Action.CATALOG_MANAGE, SIZES),
+    R("PUT", f"{MODEL}/enabled", Action.CATALOG_MANAGE, {"enabled": True}),
+    R("POST", f"{MODEL}/remove", Action.CATALOG_MANAGE),
+    R("GET", f"{MODEL}/aliases", Action.CATALOG_MANAGE),
+    R("POST", f"{MODEL}/aliases", Action.CATALOG_MANAGE, ALIAS),
+    R("POST", f"{MODEL}/aliases/end", Action.CATALOG_MANAGE, ALIAS),
     R("GET", "connections", Action.CATALOG_MANAGE),
     R("POST", "connections/add", Action.CATALOG_MANAGE),
     R("GET", ONE_CONNECTION, Action.CATALOG_MANAGE),

@@ -15,6 +15,8 @@ from tests.catalog.test_catalog import draft
 from tests.support.people import Cast, make_cast, signed_in
 from tests.support.rules import generates, make_models, publish
 
+JSON = "application/json"
+
 
 @pytest.fixture
 def cast(database: str) -> Cast:
@@ -65,3 +67,21 @@ def test_a_model_goes_once_nothing_needs_it_and_may_come_back(cast: Cast) -> Non
     again = model_create(actor=OPERATOR, draft=draft(name="tiny", context_window=8_192))
     assert Model.objects.get(name="tiny") == again and again.enabled
     assert model_find(name="tiny") is not None
+
+
+def test_programs_do_the_same(cast: Cast) -> None:
+    staff, path = signed_in(cast.stella), "/api/catalog/models"
+    sizes = {"pool": "default", "context_window": 8_192, "output_tokens_default": 64}
+    new = {"name": "org/new:1", **sizes, "output_tokens_max": 512}
+    assert staff.post(path, new, JSON).json()["enabled"] is True
+    one = f"{path}/org/new:1"
+    changed = staff.put(f"{one}/definition", {**sizes, "output_tokens_max": 1_024}, JSON)
+    assert changed.json()["output_tokens_max"] == 1_024
+    assert staff.post(f"{one}/aliases", {"alias": "newest"}, JSON).json()["aliases"] == ["newest"]
+    needed = staff.post(f"{one}/remove")
+    assert needed.status_code == 400 and "alias-newest" in needed.content.decode()
+    assert staff.post(f"{one}/aliases/end", {"alias": "newest"}, JSON).json()["aliases"] == []
+    assert staff.put(f"{one}/enabled", {"enabled": False}, JSON).json()["enabled"] is False
+    assert staff.post(f"{one}/remove").status_code == 204
+    assert staff.get(f"{one}/aliases").status_code == 404
+    assert "org/new:1" not in {row["name"] for row in staff.get(path).json()["data"]}
