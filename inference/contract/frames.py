@@ -292,6 +292,7 @@ class Offers(Frame, tag="offers", frozen=True):
     """What the node serves from now on, in place of what its hello said; jobs under way go on."""
 
     models: list[ModelOffer]
+    capabilities: list[str]
 
 
 class Welcome(Frame, tag="welcome", frozen=True):

@@ -320,14 +320,15 @@ class Node:
                     return
 
     async def _keep_house(self) -> None:
-        offered = self._engine.facts.models
+        offered = self._engine.facts.models, self._engine.facts.capabilities
         while True:
             await asyncio.sleep(HOUSEKEEPING_S)
             now = time.monotonic()
-            if offered != self._engine.facts.models:
-                offered = self._engine.facts.models
+            before, offered = offered, (self._engine.facts.models, self._engine.facts.capabilities)
+            if offered != before:
                 for link in self.links:
-                    link.send(frames.Offers(models=self._offers()))
+                    offers = frames.Offers(models=self._offers(), capabilities=list(offered[1]))
+                    link.send(offers)
             self.links.look(now)
             for gateway in self.links.gone(self.jobs.reporting(), now):
                 log.warning("gateway is dead instance=%s: others get its reports", gateway)

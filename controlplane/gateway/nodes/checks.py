@@ -126,7 +126,7 @@ def claim_problem(frame: frames.FromNode) -> str | None:
     if isinstance(frame, frames.Report):
         return report_problem(frame)
     if isinstance(frame, frames.Offers):
-        return offers_problem(frame.models)
+        return _abilities_problem(frame.capabilities) or _offers_problem(frame.models)
     return None if isinstance(frame, frames.Hello) else figure_problem(frame)
 
 
@@ -138,21 +138,22 @@ def hello_problem(hello: frames.Hello) -> str | None:
             return f"hello.{field}: must have 1 to {chars_max} printable characters"
     if hello.session and not _is_name(hello.session, limits.NAME_CHARS_MAX):
         return f"hello.session: must have at most {limits.NAME_CHARS_MAX} printable characters"
-    if (problem := figure_problem(hello)) is not None:
-        return problem
-    if len(hello.capabilities) > limits.CAPABILITIES_MAX or not all(
-        _is_name(each, limits.NAME_CHARS_MAX) for each in hello.capabilities
-    ):
-        return f"hello.capabilities: not at most {limits.CAPABILITIES_MAX} names"
-    if hello.ceilings is not None and (problem := _ceilings_problem(hello.ceilings)):
-        return problem
-    if hello.path is not None and (problem := _path_problem(hello.path)):
-        return problem
-    return offers_problem(hello.models)
+    return (
+        figure_problem(hello)
+        or _abilities_problem(hello.capabilities)
+        or (hello.ceilings and _ceilings_problem(hello.ceilings))
+        or (hello.path and _path_problem(hello.path))
+        or _offers_problem(hello.models)
+    )
 
 
-def offers_problem(models: list[ModelOffer]) -> str | None:
-    """Of what a node serves: too few or too many, a name twice, or the first that is not true."""
+def _abilities_problem(told: list[str]) -> str | None:
+    names = [each for each in told if _is_name(each, limits.NAME_CHARS_MAX)]
+    right = names == told and len(told) <= limits.CAPABILITIES_MAX
+    return None if right else f"hello.capabilities: not at most {limits.CAPABILITIES_MAX} names"
+
+
+def _offers_problem(models: list[ModelOffer]) -> str | None:
     if not 1 <= len(models) <= limits.MODELS_MAX:
         return f"hello.models: {len(models)} is not in 1..{limits.MODELS_MAX}"
     if len({offer.name for offer in models}) != len(models):
@@ -378,7 +379,6 @@ def report_problem(report: frames.Report) -> str | None:
 
 
 def check_offers(models: list[ModelOffer], identity: NodeIdentity) -> None:
-    """Raises `LinkRefused` where a node offers what its credential does not name."""
     allowed = identity.models
     if allowed is not None and not allowed.issuperset(offer.name for offer in models):
         raise LinkRefused(limits.CLOSE_FORBIDDEN, "hello.models: a model this node may not serve")

@@ -292,8 +292,10 @@ class NodeLink(LinkFacts):
 
     def _on_offers(self, frame: frames.Offers) -> None:
         check_offers(frame.models, self.identity)
-        self._hello = msgspec.structs.replace(self.hello, models=frame.models)
-        self.__dict__.pop("hello", None)
+        self._hello = msgspec.structs.replace(
+            self.hello, models=frame.models, capabilities=frame.capabilities
+        )
+        self.forget()
         self._offers = {offer.name: offer for offer in frame.models}
         self._host.changed(self)
 

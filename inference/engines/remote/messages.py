@@ -29,7 +29,8 @@ BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 24_576, "xhigh"
 BUDGET_MIN = 1024
 FINISHES = {
     "end_turn": "stop", "stop_sequence": "stop", "pause_turn": "stop", "max_tokens": "length",
-    "model_context_window_exceeded": "length", "tool_use": "tool_calls", "refusal": "content_filter",
+    "model_context_window_exceeded": "length", "tool_use": "tool_calls",
+    "refusal": "content_filter",
 }  # fmt: skip
 # Fields of a chat that it has no word for; those that merely hint are left out.
 REFUSED = ("response_format", "modalities", "audio", "prediction")

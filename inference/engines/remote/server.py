@@ -261,7 +261,10 @@ class Server:
             min(end_s, now() + self._options.first_byte_timeout_s)
         ) as bound:
             async with self._client.stream(
-                "POST", self._options.url + path + self._query, content=body, headers=_JSON | headers
+                "POST",
+                self._options.url + path + self._query,
+                content=body,
+                headers=_JSON | headers,
             ) as response:
                 await self._check(response)
                 async for data in response.aiter_raw():
