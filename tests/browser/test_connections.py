@@ -1,6 +1,6 @@
 """A hosted provider from the first click to the last: added, priced, used, billed and removed.
 
-The provider is a server on loopback. The node that calls it is a stand-in of the hosted engine.
+The provider is a server on loopback; the rest is as it runs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from django.conf import settings
@@ -22,7 +21,6 @@ from controlplane.billing.ledger.services import seal_ledger
 from controlplane.kernel.money import usd_text
 from tests.browser.site import Site, elsewhere, end_process
 from tests.browser.watch import Watch, check
-from tests.support import hosted_connector
 from tests.support.hosted import OUTPUT_TOKENS, PROMPT_TOKENS, SECRET, UPSTREAM, hosted_provider
 
 MONTH = True
@@ -38,7 +36,7 @@ COST_NANO = (PROMPT_TOKENS * 100 + OUTPUT_TOKENS * 200) * 1_000
 @contextmanager
 def _connector(site: Site) -> Iterator[None]:
     """As `sluice run` starts it; here the site's processes are the tests' own."""
-    argv = [sys.executable, str(Path(hosted_connector.__file__))]
+    argv = [sys.executable, "manage.py", "connector"]
     argv += ["--gateway", f"ws://127.0.0.1:{site.port}"]
     environment = {**os.environ, "SLUICE_ROLE": "connector"}
     process = subprocess.Popen(argv, env=environment, cwd=settings.BASE_DIR)
