@@ -55,7 +55,9 @@ def connections_served() -> bool:
 
 
 def feed_read() -> Feed:
-    """Enabled connections that have models, and keys where their provider wants one."""
+    """Enabled connections that have models, and keys where their provider wants one; a server that
+    wants none has an empty one.
+    """
     models: dict[Any, list[FeedModel]] = defaultdict(list)
     offers = ConnectionModel.objects.filter(withdrawn_at=None, model__enabled=True)
     for row in offers.select_related("model").order_by("model__name"):
@@ -69,19 +71,18 @@ def feed_read() -> Feed:
             )
         )
     keys: dict[Any, list[FeedKey]] = defaultdict(list)
-    # The newest first: it takes over while the one before is still good.
     for key in ConnectionKey.objects.filter(retired_at=None).order_by("-id"):
         try:
             keys[key.connection_id].append(FeedKey(str(key.id), key_opened(key)))
         except BrokenSeal:
             log.error("connection_key_sealed_otherwise", key=str(key.id))
-    found = [
-        FeedConnection(
-            one.name, one.kind, one.url, one.api_version, one.region, keys[one.id], models[one.id]
-        )
-        for one in Connection.objects.filter(enabled=True, removed_at=None).order_by("name")
-        if models[one.id] and (keys[one.id] or one.kind == ProviderKind.OTHER)
-    ]
+    found = []
+    for one in Connection.objects.filter(enabled=True, removed_at=None).order_by("name"):
+        if not keys[one.id] and one.kind == ProviderKind.OTHER:
+            keys[one.id].append(FeedKey(str(one.id), ""))
+        if models[one.id] and keys[one.id]:
+            place = one.name, one.kind, one.url, one.api_version, one.region
+            found.append(FeedConnection(*place, keys[one.id], models[one.id]))
     return Feed(found)
 
 

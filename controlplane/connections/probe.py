@@ -2,6 +2,7 @@
 
 from enum import StrEnum
 from http import HTTPStatus
+from urllib.parse import urlsplit
 
 import msgspec
 from django.db import transaction
@@ -104,10 +105,14 @@ def _probe(connection: Connection, key: ConnectionKey | None) -> Probe:
 
 def _request(connection: Connection, secret: str) -> tuple[str, dict[str, str]]:
     base = connection.url.rstrip("/")
-    if connection.kind == ProviderKind.ANTHROPIC:
-        headers = {"x-api-key": secret, "anthropic-version": ANTHROPIC_VERSION}
-        return f"{base.removesuffix('/v1')}/v1/models?limit={LISTED_MAX}", headers
-    if connection.kind == ProviderKind.AZURE:
+    if connection.kind == ProviderKind.AZURE and connection.api_version:
         url = f"{base}/openai/models?api-version={connection.api_version}"
         return url, {"api-key": secret}
+    # As the node completes it.
+    base = base if urlsplit(base).path else f"{base}/v1"
+    if connection.kind == ProviderKind.ANTHROPIC:
+        headers = {"x-api-key": secret, "anthropic-version": ANTHROPIC_VERSION}
+        return f"{base}/models?limit={LISTED_MAX}", headers
+    if connection.kind == ProviderKind.AZURE:
+        return f"{base}/models", {"api-key": secret}
     return f"{base}/models", {"Authorization": f"Bearer {secret}"} if secret else {}

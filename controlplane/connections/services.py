@@ -30,8 +30,9 @@ URL_DEFAULTS = {
 
 
 class ConnectionDraft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a connection is. `url` is where its API begins, with `/v1` where the provider has that;
-    `api_version` is Azure's. `region` says where requests are answered, for people alone.
+    """What a connection is. `url` is where its API begins; without a path `/v1` is added. Azure has
+    an `api_version`, or a URL that ends in `/openai/v1`. `region` says where requests are answered,
+    for people alone.
     """
 
     name: str
@@ -106,9 +107,11 @@ def _check(connection: Connection) -> None:
     others = Connection.objects.filter(name=connection.name, removed_at=None)
     if others.exclude(id=connection.id).exists():
         raise ValidationError({"name": f"A connection named {connection.name!r} already exists."})
-    if connection.kind == ProviderKind.AZURE and not connection.api_version:
-        raise ValidationError({"api_version": "Azure requires one, such as 2024-10-21."})
     _check_url(connection)
+    lacks_version = connection.kind == ProviderKind.AZURE and not connection.api_version
+    if lacks_version and not urlsplit(connection.url).path.strip("/"):
+        told = "Azure requires one, such as 2024-10-21, unless the URL ends in /openai/v1."
+        raise ValidationError({"api_version": told})
 
 
 def _check_url(connection: Connection) -> None:

@@ -246,7 +246,7 @@ def _key(request: HttpRequest, viewer: Viewer, view: ConnectionView) -> HttpResp
 
     if made_by(form, add) is None:
         return _detail(request, viewer, view, key=form)
-    messages.success(request, "The key is added and takes over; an older one stays until retired.")
+    messages.success(request, "The key is added; an older one is used beside it until retired.")
     return None
 
 

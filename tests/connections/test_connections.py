@@ -26,6 +26,7 @@ from controlplane.connections.services import (
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.seal import BrokenSeal
 from controlplane.fleet.models import DigestState, ModelDigest
+from inference.engines.hosted.configuration import read_configuration
 from tests.support.hosted import SECRET, UPSTREAM, hosted_provider, make_connection, offer
 from tests.support.money import rows
 from tests.support.people import make_cast
@@ -50,7 +51,7 @@ def everything_stored() -> str:
         ("url", {"url": "http://api.openai.com/v1"}),
         ("url", {"url": "https://api.openai.com/v1?key=1"}),
         ("region", {"region": "EU West"}),
-        ("api_version", {"kind": "azure"}),
+        ("api_version", {"kind": "azure", "url": "https://x.openai.azure.com"}),
     ],
 )
 def test_what_is_wrong_is_named(field: str, changes: dict[str, str]) -> None:
@@ -196,6 +197,15 @@ def test_the_connector_is_told_of_what_can_be_served_and_of_nothing_else() -> No
     assert not ConnectionKey.objects.exclude(sealed=None).exists()
 
 
+def test_a_server_of_ones_own_may_do_without_a_key() -> None:
+    connection = make_connection(kind="other", url="http://10.0.0.7:8000")
+    offers_set(actor=OPERATOR, connection=connection, drafts=[offer()])
+    line = feed_line(feed_read())
+    (told,) = read_configuration(line, credits=1).connections
+    assert [key.secret for key in told.keys] == [""]
+    assert told.options(told.models[0], told.keys[0], 1).url == "http://10.0.0.7:8000/v1"
+
+
 def test_a_change_is_audited_by_what_differs() -> None:
     connection = make_connection()
     draft = ConnectionDraft(name="openai-eu", kind="openai", url="https://eu.api.openai.com/v1")
@@ -236,17 +246,17 @@ def test_a_test_says_how_the_provider_answered() -> None:
 def test_each_kind_is_asked_in_its_own_way() -> None:
     with hosted_provider() as provider:
         root = provider.url.removesuffix("/v1")
-        for kind, path, header in (
-            ("anthropic", "/v1/models?limit=500", "x-api-key"),
-            ("azure", "/openai/models?api-version=2024-10-21", "api-key"),
+        for kind, version, path, header in (
+            ("anthropic", "", "/v1/models?limit=500", "x-api-key"),
+            ("azure", "2024-10-21", "/openai/models?api-version=2024-10-21", "api-key"),
+            ("openai", "", "/v1/models", "authorization"),
         ):
-            version = "2024-10-21"
             connection = make_connection(name=kind, kind=kind, url="https://x", api_version=version)
             Connection.objects.filter(id=connection.id).update(url=root)
             connection.refresh_from_db()
             key_add(actor=OPERATOR, connection=connection, secret=SECRET)
             assert connection_test(actor=OPERATOR, connection=connection).outcome == "ok"
-            assert provider.asked[-1][0] == path and provider.asked[-1][1][header] == SECRET
+            assert provider.asked[-1][0] == path and SECRET in provider.asked[-1][1][header]
 
 
 def test_the_shipped_prices_can_be_read_and_say_whence_and_when() -> None:
