@@ -56,7 +56,7 @@ CLIENTS_KIB_MIN := 5000000
 TEST_STAMPS = $(RUN_STAMP) $(EMBED_STAMP) $(DEV_STAMP) tools $(NODE_STAMP) $(VLLM_STAMP) \
 	$(TRITON_STAMP)
 
-.PHONY: help torch run test test-fast test-durations test-coverage test-mutants test-clients check screenshots test-triton prebuilt vllm-env bench-gateway bench-check bench-interpreters bench-reference bench-routing bench-batch bench-soak bench-exports fuzz bench-engine bench-gpu bench-fleet bench-faults bench-money bench-telemetry requirements tools clean
+.PHONY: help torch run test test-fast test-durations test-coverage test-mutants test-clients check screenshots test-triton prebuilt vllm-env bench-gateway bench-check bench-interpreters bench-reference bench-routing bench-attached bench-batch bench-soak bench-exports fuzz bench-engine bench-gpu bench-fleet bench-faults bench-money bench-telemetry requirements tools clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -151,6 +151,9 @@ bench-batch: $(RUN_STAMP) $(DEV_STAMP) ## Interactive requests beside a batch an
 
 bench-routing: $(RUN_STAMP) $(DEV_STAMP) ## Four compact nodes: routing by prefix index beside nodes drawn at random
 	$(PY) -m benchmarks.routing
+
+bench-attached: $(RUN_STAMP) $(DEV_STAMP) $(VLLM_STAMP) ## Four vLLM servers behind attached nodes: routed by us, in turns, and compact nodes
+	$(PY) -m benchmarks.attached
 
 fuzz: $(RUN_STAMP) $(DEV_STAMP) ## Hostile requests and node frames on the real product, from a fresh seed (SECONDS=60)
 	$(PY) -m tests.fuzz $(if $(SECONDS),--seconds $(SECONDS))

@@ -15,14 +15,15 @@ import random
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from django.core.management import call_command
 from tokenizers import Tokenizer
 
-from benchmarks.load import Connection, Tally, percentile, request_bytes
+from benchmarks.load import Connection, Seen, Tally, percentile, request_bytes
 from benchmarks.machine import describe
 from benchmarks.recorder import Recorder
 from benchmarks.reference import END_TOKEN
@@ -63,9 +64,17 @@ def prompts_of(vocabulary: int, seed: int) -> list[list[int]]:
 
 
 async def send_all(
-    port: int, key: str, prompts: list[list[int]], *, end_token: int
+    port: int,
+    key: str,
+    prompts: list[list[int]],
+    *,
+    end_token: int,
+    clients: int = CLIENTS,
+    seen: list[Seen] | None = None,
 ) -> tuple[Tally, float]:
-    """The prompts in their order, a few at a time; the tally and the wall time."""
+    """The prompts in their order, a few at a time; the tally and the wall time. `seen` gets each
+    answer.
+    """
     tally, left = Tally(), iter(prompts)
 
     async def client() -> None:
@@ -81,12 +90,14 @@ async def send_all(
                 "stream": True,
                 "stream_options": {"include_usage": True},
             }
-            await connection.stream(request_bytes("/v1/completions", key, body), tally)
+            answer = await connection.stream(request_bytes("/v1/completions", key, body), tally)
+            if seen is not None:
+                seen.append(answer)
         connection.close()
 
     began = time.perf_counter()
     async with asyncio.timeout(RUN_S_MAX):
-        await asyncio.gather(*(client() for _ in range(CLIENTS)))
+        await asyncio.gather(*(client() for _ in range(clients)))
     return tally, time.perf_counter() - began
 
 
@@ -110,16 +121,20 @@ def credential(name: str) -> str:
     return out.getvalue().strip()
 
 
+COMPACT = (
+    "--engine", "compact", "--threads", "1", "--kv-mib", str(KV_MIB),
+    "--block-size", str(BLOCK_TOKENS),
+)  # fmt: skip
+
+
 @contextlib.contextmanager
-def nodes(made: Stack, port: int) -> Iterator[None]:
-    """Four compact nodes, each connected and its cache known."""
-    options = ["--engine", "compact", "--threads", "1", "--kv-mib", str(KV_MIB)]
-    options += ["--block-size", str(BLOCK_TOKENS)]
+def nodes(made: Stack, port: int, options: Sequence[Sequence[str]]) -> Iterator[None]:
+    """Four nodes with these options, each connected and its cache known."""
     with contextlib.ExitStack() as stack:
-        for number in range(NODES):
+        for number, each in enumerate(options):
             name = f"bench-{number}"
             one = replace(made, node_name=name, node_credential=credential(name))
-            stack.enter_context(node(one, port, *options))
+            stack.enter_context(node(one, port, *each))
         wait_for(lambda: nodes_ready(port) == NODES, "all nodes")
         yield
 
@@ -130,8 +145,18 @@ def nodes_ready(port: int) -> int:
         return int(json.load(answer)["nodes"])
 
 
-def run(made: Stack, policy: str, seed: int) -> dict[str, float | int]:
-    """One policy on fresh nodes, after every node has computed something."""
+def run(
+    made: Stack,
+    app: str,
+    seed: int,
+    *,
+    options: Sequence[Sequence[str]] = (COMPACT,) * NODES,
+    clients: int = CLIENTS,
+    seen: list[Seen] | None = None,
+) -> dict[str, float | int]:
+    """One policy on fresh nodes, after every node has computed something; `seen` gets each answer
+    that is measured.
+    """
     tokenizer = Tokenizer.from_file(str(made.model / "tokenizer.json"))
     vocabulary, end = tokenizer.get_vocab_size(), tokenizer.token_to_id(END_TOKEN)
     assert end is not None, "the shipped tokenizer has no end token"
@@ -139,9 +164,10 @@ def run(made: Stack, policy: str, seed: int) -> dict[str, float | int]:
     ids = range(VOCABULARY_FROM, vocabulary)
     draw = random.Random(f"warm {seed}")
     warm = [draw.choices(ids, k=WARM_TOKENS) for _ in range(WARM_PROMPTS)]
-    with serve(APPS[policy], pinned=False) as (port, _), nodes(made, port):
-        asyncio.run(send_all(port, made.key, warm, end_token=end))
-        return figures(*asyncio.run(send_all(port, made.key, prompts, end_token=end)))
+    send = partial(send_all, key=made.key, end_token=end, clients=clients)
+    with serve(app, pinned=False) as (port, _), nodes(made, port, options):
+        asyncio.run(send(port, prompts=warm))
+        return figures(*asyncio.run(send(port, prompts=prompts, seen=seen)))
 
 
 def measure() -> dict[str, Any]:
@@ -150,7 +176,7 @@ def measure() -> dict[str, Any]:
     with stack() as made:
         for seed in SEEDS:
             for policy, rows in runs.items():
-                rows.append(run(made, policy, seed))
+                rows.append(run(made, APPS[policy], seed))
                 print(f"seed {seed} {policy:>8} {rows[-1]}", flush=True)
     ours, others = runs["sluice"], runs["random"]
     hit = min(row["hit_of_possible"] for row in ours)
