@@ -128,7 +128,8 @@ class ModelOffer(Frame, frozen=True):
     Where only a server behind the node has them, its digest is empty and its `vocab_size` 0.
     `dimensions` are the sizes of vectors that a model which embeds can answer with, its own first;
     a model that generates has none. A cross-encoder, whose inputs are pairs of texts, has the one
-    dimension of their score.
+    dimension of their score. `adapts` names the model that an adapter is made of: both are in one
+    cache.
     """
 
     name: str
@@ -136,6 +137,7 @@ class ModelOffer(Frame, frozen=True):
     context_window: int
     vocab_size: int
     dimensions: list[int] = msgspec.field(default_factory=list)
+    adapts: str = ""
 
 
 class Hello(Frame, tag="hello", frozen=True):

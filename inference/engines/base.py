@@ -63,7 +63,7 @@ class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
     `dimensions` are the sizes of vectors that an engine which embeds can make, its own first;
     `ceilings` and `path` are known once it has started, where it can say them; the node measures
     the rates of `path`. `silence_s` is how long a server behind the engine may send nothing, 0
-    where there is none.
+    where there is none. `adapters` are further models that it serves, made of `model`.
     """
 
     engine: str
@@ -80,6 +80,7 @@ class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
     ceilings: Ceilings | None = None
     path: ComputePath | None = None
     silence_s: float = 0.0
+    adapters: tuple[str, ...] = ()
 
     @property
     def reports_steps(self) -> bool:

@@ -31,6 +31,8 @@ COMMAND = "vllm"
 URL = "http://vllm/v1"
 # Its socket.
 HTTP = "http"
+# By this word in it vLLM makes addresses of its other data-parallel ranks of one that is no port.
+CHANNELS = ("kv-inproc", "replay-inproc")
 READY_POLL_S = 0.25
 STOP_WAIT_S = 10.0
 # Before another start; each failure doubles it. What served for longer than the last did not fail.
@@ -89,7 +91,7 @@ class VllmEngine(RemoteEngine):
             RemoteOptions(
                 url=URL, name=name, credits=options.running_max, server="vllm", key="",
                 socket=str(socket), priorities=True,
-                kv_events=f"ipc://{self._folder}/kv,ipc://{self._folder}/replay",
+                kv_events=",".join(f"ipc://{self._folder}/{each}" for each in CHANNELS),
             ),
             model_path,
         )  # fmt: skip
@@ -162,8 +164,8 @@ class VllmEngine(RemoteEngine):
             if failures > RESTARTS_MAX:
                 events.on_death(ModelError(f"vLLM ended {failures} times, with status {status}"))
                 return
-            if self._follower is not None:
-                self._follower.begin_anew()
+            if self._cache is not None:
+                self._cache.begin_anew()
             await asyncio.sleep(pause_s)
             served_s = inf
             with contextlib.suppress(ModelError):

@@ -178,13 +178,17 @@ class Node:
         capabilities: list[str] = list(facts.capabilities)
         if Capability.TOKENS in capabilities:
             capabilities.append(Capability.PROMPTS)
-        offer = frames.ModelOffer(
-            name=facts.model,
-            digest=self._assets.digest,
-            context_window=facts.context_window,
-            vocab_size=facts.vocab_size,
-            dimensions=list(facts.dimensions),
-        )
+        offers = [
+            frames.ModelOffer(
+                name=name,
+                digest=self._assets.digest,
+                context_window=facts.context_window,
+                vocab_size=facts.vocab_size,
+                dimensions=list(facts.dimensions),
+                adapts=facts.model if name in facts.adapters else "",
+            )
+            for name in (facts.model, *facts.adapters)
+        ]
         return frames.Hello(
             protocol=frames.PROTOCOL_VERSION,
             node=options.name,
@@ -198,7 +202,7 @@ class Node:
             kv_blocks=facts.kv_blocks,
             credits=credits,
             capabilities=capabilities,
-            models=[offer],
+            models=offers,
             cold_start_ms=self._cold_start_ms,
             ceilings=facts.ceilings,
             silence_s=STEP_S_MAX if facts.reports_steps else facts.silence_s,

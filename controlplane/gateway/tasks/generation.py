@@ -86,7 +86,8 @@ class Generation:
             output_tokens=step.output_tokens,
             seen_tokens=sum(each.tokens for each in encoded.pictures),
         )
-        ask, salt = self._asked.ask, self._asked.project.cache_salt(wall_s())
+        ask, project = self._asked.ask, self._asked.project
+        salt = project.cache_salt(wall_s(), served.name if served.adapter else "")
         prompt = tokenize(self._call, ask, longest, window=window, cluster=cluster, salt=salt)
         scored = ask.sampling.prompt_logprobs is not None
         if lengths or encoded.pictures or scored:

@@ -8,6 +8,7 @@ import msgspec
 from inference.contract.frames import BYTES_PER_TOKEN, Job, Output, Processing, Timing, Usage
 from inference.engines.remote.events import Choice, Chunk, ReportedUsage
 from inference.engines.remote.kinds import ServerKind
+from inference.engines.remote.ranks import RANK_HEADER
 from inference.engines.remote.server import RemoteOptions
 from inference.errors import JobRefused
 
@@ -56,7 +57,8 @@ def request_of(job: Job, options: RemoteOptions, kind: ServerKind) -> tuple[str,
     chat = path == "/chat/completions"
     # Only chats know the newer name.
     body[options.output_field if chat else "max_tokens"] = sampling.max_tokens
-    body["model"] = options.upstream_model
+    # An adapter has the server's own name.
+    body["model"] = options.upstream_model if job.model == options.name else job.model
     body["stream"] = True
     # Counts in every chunk where it can, so that a stream which is cut off is charged exactly.
     each = {"continuous_usage_stats": True} if kind.counts else {}
@@ -90,26 +92,24 @@ def _with_pictures(job: Job, messages: msgspec.Raw | bytes) -> Any:
     return turns
 
 
-def trace_headers(job: Job) -> dict[str, str]:
-    """Headers with which the server continues a job's trace."""
-    headers = {"traceparent": job.traceparent, "tracestate": job.tracestate}
-    return {name: value for name, value in headers.items() if value}
-
-
 class RemoteJob:
     """A job that the server has, from its request to its last output.
 
     A choice's `finish` is delayed until the server has sent its count, which comes last.
-    `counts_choices`: what the server counts on the way is of that choice alone.
+    `counts_choices`: what the server counts on the way is of that choice alone; `rank`: which of
+    its caches has most of the prompt.
     """
 
     __slots__ = (
         "_chars", "_completions", "_counts_choices", "_ends", "_first_us", "_heard_us", "_open",
-        "_pieces", "_received_us", "_reported", "_thoughts", "job",
+        "_pieces", "_received_us", "_reported", "_thoughts", "job", "rank",
     )  # fmt: skip
 
-    def __init__(self, job: Job, received_us: int, *, counts_choices: bool) -> None:
+    def __init__(
+        self, job: Job, received_us: int, *, counts_choices: bool, rank: int | None = None
+    ) -> None:
         self.job = job
+        self.rank = rank
         self._counts_choices = counts_choices
         self._received_us = self._heard_us = received_us
         self._first_us: int | None = None
@@ -120,6 +120,14 @@ class RemoteJob:
         self._chars = [0] * job.choices
         self._reported: ReportedUsage | None = None
         self._completions = [0] * job.choices
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """With which the server continues the job's trace, where the prompt is cached."""
+        headers = {"traceparent": self.job.traceparent, "tracestate": self.job.tracestate}
+        if self.rank is not None:
+            headers[RANK_HEADER] = str(self.rank)
+        return {name: value for name, value in headers.items() if value}
 
     @property
     def delivered(self) -> bool:

@@ -44,6 +44,7 @@ EVENT_STREAM = "text/event-stream"
 # Where vLLM says the size of its cache.
 VLLM_CACHE = re.compile(r"^vllm:cache_config_info\{.*\}", re.M)
 LABEL = re.compile(r'(\w+)="([^"]*)"')
+ADAPTERS_MAX = 63
 # What servers call the length of their context, in the order of trust.
 WINDOW_FIELDS = ("max_model_len", "context_window", "context_length")
 
@@ -120,11 +121,14 @@ def api_url(given: str) -> str:
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """What the server's list says of the model; None, False and empty where it says nothing."""
+    """What the server's list says of the model; None, False and empty where it says nothing.
+    `adapters` are names of those that change it.
+    """
 
     context_window: int | None = None
     owner: str = ""
     sees: bool = False
+    adapters: tuple[str, ...] = ()
 
 
 class Server:
@@ -194,12 +198,15 @@ class Server:
         if self.kind == AUTO:
             self.kind = "other"
 
-    async def cache_size(self) -> tuple[int, int] | None:
-        """Tokens of a block and the number of blocks; None where the server does not say."""
+    async def cache_size(self) -> tuple[int, int, int] | None:
+        """Tokens of a block, blocks of a data-parallel rank and ranks; None where the server does
+        not say.
+        """
+        ranks = 1
         if self.kind == "vllm":
-            found = VLLM_CACHE.search(await self._text("/metrics"))
+            found = VLLM_CACHE.findall(await self._text("/metrics"))
             told = dict(LABEL.findall(found[0])) if found else {}
-            sizes = told.get("block_size"), told.get("num_gpu_blocks")
+            sizes, ranks = (told.get("block_size"), told.get("num_gpu_blocks")), len(set(found))
         else:
             told = await self.told("/server_info") or await self.told("/get_server_info")
             page = told.get("page_size")
@@ -209,7 +216,7 @@ class Server:
             block_size, blocks = (int(each or 0) for each in sizes)
         except ValueError:
             return None
-        return (block_size, blocks) if block_size > 0 < blocks else None
+        return (block_size, blocks, ranks) if block_size > 0 < blocks else None
 
     async def told(self, path: str) -> dict[str, Any]:
         """What the server says at a path from its root; empty where that is no object."""
@@ -304,4 +311,7 @@ def _listed(body: bytes, model: str) -> Listed:
     told.append(inner.get("input_modalities") if isinstance(inner, dict) else None)
     words = {str(word) for words in told if isinstance(words, list) for word in words}
     sees = not words.isdisjoint(("vision", "image", "multimodal"))
-    return Listed(window, str(row.get("owned_by", "")), sees)
+    adapters = [name for name, each in known.items() if each.get("parent") == model]
+    if len(adapters) > ADAPTERS_MAX:
+        raise ModelError(f"--url: the server has {len(adapters)} adapters, {ADAPTERS_MAX} at most")
+    return Listed(window, str(row.get("owned_by", "")), sees, tuple(adapters))
