@@ -20,7 +20,7 @@ from tests.support.money import rows
 from tests.support.waiting import wait_for
 
 REQUEST = re.compile(rb"x-request-id: req_([0-9a-f]{32})")
-USAGE = re.compile(rb'"usage":(\{"prompt_tokens".*\})\}')
+USAGE = re.compile(rb'^data: (\{.*"usage":\{.*\})\r?$', re.MULTILINE)
 PREFILL = INDEX["s5_infer.prefill"]
 US_PER_S = 1_000_000
 
@@ -49,9 +49,7 @@ def difference_nano(answers: Sequence[Seen], told: Sequence[Mapping[str, float]]
     price = price_charged()
     difference = 0
     for seen in answers:
-        found = USAGE.search(seen.tail)
-        assert found is not None, seen.tail
-        usage = msgspec.json.decode(found[1])
+        usage = msgspec.json.decode(USAGE.findall(seen.tail)[-1])["usage"]
         cached = usage["prompt_tokens_details"]["cached_tokens"]
         counts = TokenCounts.from_usage(usage["prompt_tokens"], cached, usage["completion_tokens"])
         difference += abs(booked[request_of(seen)].nano - charge_nano(price, counts))

@@ -19,7 +19,12 @@ SIZE, BLOCKS = 4, 64
 SALT = b"tenant"
 TOKENS = list(range(12))
 OURS = chain_hashes(TOKENS, SIZE, SALT)
-METRICS = f'vllm:cache_config_info{{block_size="{SIZE}",num_gpu_blocks="{BLOCKS}"}} 1.0'
+
+
+def metrics_of(engine: int = 0) -> str:
+    """What a server says of the cache of one of its engines."""
+    sizes = f'block_size="{SIZE}",engine="{engine}",num_gpu_blocks="{BLOCKS}"'
+    return f"vllm:cache_config_info{{{sizes}}} 1.0\n"
 
 
 @pytest.fixture
@@ -32,7 +37,7 @@ async def events() -> AsyncIterator[Publisher]:
 async def rig(upstream: HandUpstream, events: Publisher) -> AsyncIterator[Rig]:
     """An engine before a vLLM that publishes."""
     upstream.listed[0]["owned_by"] = "vllm"
-    upstream.answers["/metrics"] = (200, f"# HELP\n{METRICS}\n")
+    upstream.answers["/metrics"] = (200, f"# HELP\n{metrics_of()}")
     async with started(upstream, kv_events=events.addresses) as rig:
         await events.joined()
         yield rig
@@ -68,7 +73,7 @@ async def test_what_was_before_and_what_was_missed_is_replayed(
     upstream: HandUpstream, events: Publisher
 ) -> None:
     upstream.listed[0]["owned_by"] = "vllm"
-    upstream.answers["/metrics"] = (200, METRICS)
+    upstream.answers["/metrics"] = (200, metrics_of())
     await events.publish(block(0), send=False)
     async with started(upstream, kv_events=events.addresses) as rig:
         await rig.sink.until(lambda: known(rig) == OURS[:1])

@@ -8,7 +8,14 @@ import msgspec
 import pytest
 
 from inference.contract.blocks import chain_hashes, split_hashes
-from inference.engines.remote.index import BlockIndex, BlockUnion, Event, Unfollowable, read_batch
+from inference.engines.remote.index import (
+    BlockIndex,
+    BlockStored,
+    BlockUnion,
+    Event,
+    Unfollowable,
+    read_batch,
+)
 
 SIZE = 4
 SALT = b"alice"
@@ -222,3 +229,14 @@ def test_layers_that_keep_no_prefix_are_not_followed(kind: str) -> None:
     gone = index.take(frames(2, removed(b"b") | {"group_idx": 0}))
     assert gone is not None and split_hashes(gone.removed) == OURS[1:2]
     assert index.known and not index.lost
+
+
+def test_what_an_adapter_computed_is_found_under_its_own_salt() -> None:
+    index = BlockIndex(SIZE)
+    event = msgspec.convert(stored([b"a"], TOKENS[:SIZE]), BlockStored)
+    event = msgspec.structs.replace(
+        event, lora_name="poet", extra_keys=[["poet", b"salt of poet".hex()]]
+    )
+    index.apply(0, [event])
+    assert index.overlap(b"".join(chain_hashes(TOKENS[:SIZE], SIZE, b"salt of poet"))) == 1
+    assert index.overlap(b"".join(OURS)) == 0
