@@ -15,8 +15,8 @@ import random
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -63,13 +63,25 @@ def prompts_of(vocabulary: int, seed: int) -> list[list[int]]:
     return [prefixes[group] + draw.choices(ids, k=OWN_TOKENS) for group in order]
 
 
+@dataclass(frozen=True)
+class Pace:
+    """How many ask at once, for how long an answer, and how long after each other they begin."""
+
+    clients: int
+    output_tokens: int
+    apart_s: float = 0.0
+
+
+SHORT = Pace(CLIENTS, OUTPUT_TOKENS)
+
+
 async def send_all(
     port: int,
     key: str,
     prompts: list[list[int]],
     *,
     end_token: int,
-    clients: int = CLIENTS,
+    pace: Pace = SHORT,
     seen: list[Seen] | None = None,
 ) -> tuple[Tally, float]:
     """The prompts in their order, a few at a time; the tally and the wall time. `seen` gets each
@@ -77,14 +89,15 @@ async def send_all(
     """
     tally, left = Tally(), iter(prompts)
 
-    async def client() -> None:
+    async def client(number: int) -> None:
         connection = Connection(port)
         await connection.open()
+        await asyncio.sleep(number * pace.apart_s)
         for prompt in left:
             body = {
                 "model": "sluice-5m",
                 "prompt": prompt,
-                "max_tokens": OUTPUT_TOKENS,
+                "max_tokens": pace.output_tokens,
                 "temperature": 0,
                 "logit_bias": {str(end_token): -100},
                 "stream": True,
@@ -97,8 +110,12 @@ async def send_all(
 
     began = time.perf_counter()
     async with asyncio.timeout(RUN_S_MAX):
-        await asyncio.gather(*(client() for _ in range(clients)))
+        await asyncio.gather(*(client(number) for number in range(pace.clients)))
     return tally, time.perf_counter() - began
+
+
+# `send_all` to a gateway, with its key.
+Send = Callable[..., Coroutine[Any, Any, tuple[Tally, float]]]
 
 
 def figures(tally: Tally, wall_s: float) -> dict[str, float | int]:
@@ -145,29 +162,29 @@ def nodes_ready(port: int) -> int:
         return int(json.load(answer)["nodes"])
 
 
-def run(
-    made: Stack,
-    app: str,
-    seed: int,
-    *,
-    options: Sequence[Sequence[str]] = (COMPACT,) * NODES,
-    clients: int = CLIENTS,
-    seen: list[Seen] | None = None,
-) -> dict[str, float | int]:
-    """One policy on fresh nodes, after every node has computed something; `seen` gets each answer
-    that is measured.
+@contextlib.contextmanager
+def warmed(
+    made: Stack, app: str, seed: int, options: Sequence[Sequence[str]]
+) -> Iterator[tuple[Send, list[list[int]]]]:
+    """Nodes with these options behind one policy, after every node has computed something: how to
+    send, and the prompts.
     """
     tokenizer = Tokenizer.from_file(str(made.model / "tokenizer.json"))
     vocabulary, end = tokenizer.get_vocab_size(), tokenizer.token_to_id(END_TOKEN)
     assert end is not None, "the shipped tokenizer has no end token"
-    prompts = prompts_of(vocabulary, seed)
     ids = range(VOCABULARY_FROM, vocabulary)
     draw = random.Random(f"warm {seed}")
     warm = [draw.choices(ids, k=WARM_TOKENS) for _ in range(WARM_PROMPTS)]
-    send = partial(send_all, key=made.key, end_token=end, clients=clients)
     with serve(app, pinned=False) as (port, _), nodes(made, port, options):
-        asyncio.run(send(port, prompts=warm))
-        return figures(*asyncio.run(send(port, prompts=prompts, seen=seen)))
+        send = partial(send_all, port, made.key, end_token=end)
+        asyncio.run(send(warm))
+        yield send, prompts_of(vocabulary, seed)
+
+
+def run(made: Stack, app: str, seed: int) -> dict[str, float | int]:
+    """One policy on fresh compact nodes."""
+    with warmed(made, app, seed, (COMPACT,) * NODES) as (send, prompts):
+        return figures(*asyncio.run(send(prompts)))
 
 
 def measure() -> dict[str, Any]:

@@ -1,24 +1,24 @@
 """`make bench-attached`: four `vllm serve` on this machine's cores behind four attached nodes.
 
-The prompts of `bench-routing`, eight at a time: on compact nodes of as much cache, then on the
-servers, routed by us and in turns. What the gateway adds is each client's time to the first text
-without what the server took for it; bills are held against usage and the servers' own counters.
+The prompts of `bench-routing`: on compact nodes of as much cache, then on the servers, routed by us
+and in turns. What the gateway adds is each client's time to the first text without what the server
+took for it, with eight streams; bills are held against usage and the servers' own counters.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import tempfile
+from importlib import import_module
 from pathlib import Path
 from typing import Any
-
-from django.utils.module_loading import import_string
 
 from benchmarks.attached.servers import COUNTERS, Attached, servers
 from benchmarks.load import Seen, percentile
 from benchmarks.machine import describe
 from benchmarks.recorder import Recorder
-from benchmarks.routing import BLOCK_TOKENS, KV_MIB, NODES, run
+from benchmarks.routing import BLOCK_TOKENS, KV_MIB, NODES, Pace, figures, run, warmed
 from benchmarks.stack import Stack, stack
 
 SLUICE = "controlplane.asgi:application"
@@ -27,28 +27,35 @@ APPS = {
     "sluice": SLUICE,
     "round_robin": "benchmarks.attached.round_robin:application",
 }
-STREAMS = 8
+STREAMS = Pace(clients=8, output_tokens=32, apart_s=0.1)
+# Each prompt again, now known.
+ROUNDS = 2
 SEEDS = (1, 2)
 HIT_X_MIN = 0.9
 TTFT_X_MIN = 3.0
 ADDED_P99_MS_MAX = 5.0
-BOOKS = "benchmarks.attached.books"
 
 
 def run_attached(made: Stack, app: str, seed: int, attached: list[Attached]) -> dict[str, Any]:
-    """One policy over the servers, whose caches are empty; what clients saw, and what was added."""
+    """One policy over the servers, whose caches are empty: what clients saw; with ours also what
+    the gateway added, while it streamed longer answers to known beginnings.
+    """
     for each in attached:
         each.forget()
-    counted = import_string(f"{BOOKS}.counted")
+    books = import_module("benchmarks.attached.books")
     seen: list[Seen] = []
-    ledger, counters = counted(), _counters(attached)
-    options = [each.node_options for each in attached]
-    row: dict[str, Any] = run(made, app, seed, options=options, clients=STREAMS, seen=seen)
-    told = [_grown(ledger, counted()), _grown(counters, _counters(attached))]
-    row["difference_nano_usd"] = import_string(f"{BOOKS}.difference_nano")(seen, told)
-    added = import_string(f"{BOOKS}.added_s")(seen)
-    for share in (50, 99):
-        row[f"added_ttft_p{share}_ms"] = round(percentile(added, share / 100) * 1e3, 3)
+    with warmed(made, app, seed, [each.node_options for each in attached]) as (send, prompts):
+        ledger, counters = books.counted(), _counters(attached)
+        row: dict[str, Any] = figures(*asyncio.run(send(prompts, seen=seen)))
+        if app == SLUICE:
+            streamed: list[Seen] = []
+            asyncio.run(send(prompts * ROUNDS, pace=STREAMS, seen=streamed))
+            added = books.added_s(streamed)
+            for share in (50, 99):
+                row[f"added_ttft_p{share}_ms"] = round(percentile(added, share / 100) * 1e3, 3)
+            seen += streamed
+        told = [_grown(ledger, books.counted()), _grown(counters, _counters(attached))]
+    row["difference_nano_usd"] = books.difference_nano(seen, told)
     return row
 
 
@@ -71,15 +78,15 @@ def measure(recorder: Recorder) -> dict[str, Any]:
         for seed in SEEDS:
             for side, app in APPS.items():
                 if side == "compact":
-                    row: dict[str, Any] = run(made, app, seed, clients=STREAMS)
+                    row: dict[str, Any] = run(made, app, seed)
                 else:
                     row = run_attached(made, app, seed, attached)
                 recorder.keep(side, row)
                 print(f"seed {seed} {side:>11} {row}", flush=True)
-    return figures(recorder)
+    return last_line(recorder)
 
 
-def figures(recorder: Recorder) -> dict[str, Any]:
+def last_line(recorder: Recorder) -> dict[str, Any]:
     """The last line: the worst seed of each ratio, and all that was added or differs."""
     compact, ours, turns = (recorder.passes[s] for s in ("compact", "sluice", "round_robin"))
     hits = [a["hit_of_possible"] / b["hit_of_possible"] for a, b in zip(ours, compact, strict=True)]
@@ -89,7 +96,7 @@ def figures(recorder: Recorder) -> dict[str, Any]:
     made = recorder.medians("sluice")
     added = made["added_ttft_p99_ms"]
     return {
-        "servers": NODES, "streams": STREAMS,
+        "servers": NODES, "streams": STREAMS.clients,
         "hit_rate_x_compact": round(min(hits), 3),
         "ttft_p50_x_round_robin": round(min(times), 2),
         "added_ttft_p99_ms": added,
@@ -106,7 +113,7 @@ def figures(recorder: Recorder) -> dict[str, Any]:
 def main() -> int:
     """Print every run and, last, the JSON line; 1 when a bar was missed."""
     print(f"bench-attached: {describe()}")
-    recorder = Recorder("attached", seeds=SEEDS, streams=STREAMS, kv_mib=KV_MIB)
+    recorder = Recorder("attached", seeds=SEEDS, streams=STREAMS.clients, kv_mib=KV_MIB)
     result = measure(recorder)
     recorder.finish(result)
     return 0 if result["met"] else 1

@@ -12,11 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from benchmarks.machine import MIB
 from tests.support.vllm_server import VllmServer, vllm_server
 
 WINDOW = 4096
-BATCHED_TOKENS = 4096
+# Chunks of long prompts, between which others get their turn.
+BATCHED_TOKENS = 1024
 REQUESTS_MAX = 16
 CALL_S_MAX = 30.0
 COUNTERS = {
@@ -81,7 +84,7 @@ def servers(
             vllm_server(
                 folder / f"vllm-{number}",
                 "--dtype", "bfloat16", "--max-model-len", str(WINDOW),
-                "--max-num-batched-tokens", str(BATCHED_TOKENS),
+                "--enable-chunked-prefill", "--max-num-batched-tokens", str(BATCHED_TOKENS),
                 "--max-num-seqs", str(REQUESTS_MAX), "--block-size", str(block_tokens),
                 "--kv-cache-memory-bytes", str(kv_mib * MIB),
                 "--kv-events-config", json.dumps(events),
@@ -95,6 +98,10 @@ def servers(
 
 
 def _give_way(pid: int) -> None:
-    """Every thread of a process computes only while nothing else wants to."""
-    for thread in Path(f"/proc/{pid}/task").iterdir():
-        os.sched_setscheduler(int(thread.name), os.SCHED_IDLE, os.sched_param(0))
+    """All threads of a process and of those that it started compute only while nothing else wants
+    to.
+    """
+    first = psutil.Process(pid)
+    for process in (first, *first.children(recursive=True)):
+        for thread in process.threads():
+            os.sched_setscheduler(thread.id, os.SCHED_IDLE, os.sched_param(0))
