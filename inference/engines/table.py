@@ -125,6 +125,8 @@ ENGINE_OPTIONS = (
     EngineOption("--kv-events", "kv_events", str, "ADDRESS[,ADDRESS]", ("remote",),
         "where vLLM or SGLang publishes cache events, such as tcp://127.0.0.1:5557, and replays"
         " them"),
+    EngineOption("--kv-role", "kv_role", str, "ROLE", ("vllm", "remote"),
+        "prefill or decode: vLLM is configured to hand over prompts, or to take them over"),
     EngineOption("--connect-timeout", "connect_timeout_s", float, "SECONDS", ("remote",),
         "until the server takes the connection (default: 5)"),
     EngineOption("--first-byte-timeout", "first_byte_timeout_s", float, "SECONDS", ("remote",),

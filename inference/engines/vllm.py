@@ -24,7 +24,7 @@ from pathlib import Path
 from inference.contract.frames import Job
 from inference.engines.base import EngineEvents
 from inference.engines.remote.engine import RemoteEngine
-from inference.engines.remote.server import CREDITS, RemoteOptions
+from inference.engines.remote.server import CREDITS, KV_ROLES, RemoteOptions
 from inference.errors import JobRefused, ModelError
 
 COMMAND = "vllm"
@@ -58,13 +58,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class VllmOptions:
-    """`args` are further arguments of `vllm serve`; `running_max` jobs are decoded at once. Raises
-    ValueError.
+    """`args` are further arguments of `vllm serve`; `running_max` jobs are decoded at once, with
+    prompts of other nodes, or for those, by `kv_role`. Raises ValueError.
     """
 
     name: str = ""
     args: Sequence[str] = ()
     running_max: int = CREDITS
+    kv_role: str = ""
 
     def __post_init__(self) -> None:
         for word in self.args:
@@ -73,6 +74,8 @@ class VllmOptions:
                 raise ValueError(f"--vllm-args: {flag} cannot be set here: {RESERVED[flag]}")
         if self.running_max < 1:
             raise ValueError("--credits: must be at least 1")
+        if self.kv_role not in KV_ROLES:
+            raise ValueError("--kv-role: must be prefill or decode")
 
 
 class VllmEngine(RemoteEngine):
@@ -90,7 +93,7 @@ class VllmEngine(RemoteEngine):
         super().__init__(
             RemoteOptions(
                 url=URL, name=name, credits=options.running_max, server="vllm", key="",
-                socket=str(socket), priorities=True,
+                socket=str(socket), priorities=True, kv_role=options.kv_role,
                 kv_events=",".join(f"ipc://{self._folder}/{each}" for each in CHANNELS),
             ),
             model_path,

@@ -17,6 +17,7 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     `takes_text`: its engines take the request's own messages; `text` is None where nobody but they
     has the tokenizer. `dimensions` is empty unless it embeds, and that of a score where it `scores`
     pairs of texts. `adapter`: its nodes serve the model that it changes, too, from the same cache.
+    `prefills` are nodes of any pool that only compute prompts, for those of `nodes`.
     """
 
     name: str
@@ -28,6 +29,7 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     takes_text: bool
     adapter: bool
     nodes: tuple[NodeLink, ...]
+    prefills: tuple[NodeLink, ...] = ()
 
     @property
     def scores(self) -> bool:
@@ -97,6 +99,7 @@ def _served(
 ) -> ServedModel:
     claim = max(claims, key=lambda each: (len(claims[each]), each))
     window, vocab_size, dimensions, digest, takes_text, adapter = claim
+    links = serving(claims[claim])
     return ServedModel(
         name=name,
         digest=digest,
@@ -106,5 +109,6 @@ def _served(
         dimensions=dimensions,
         takes_text=takes_text,
         adapter=adapter,
-        nodes=serving(claims[claim]),
+        nodes=tuple([each for each in links if Capability.HANDS_OVER not in each.abilities]),
+        prefills=tuple([each for each in links if Capability.HANDS_OVER in each.abilities]),
     )

@@ -234,6 +234,7 @@ class TextAnswer:
             lengths=prompt.lengths,
             pictures=list(prompt.pictures),
             stop_tokens=list(self._ask.stop_tokens),
+            transfer=prompt.transfer.transfer if prompt.transfer else None,
         )
         fleet, cached_tokens = self._state.fleet, placement.cached_tokens
         stream = dispatch(self._call, work, placement.link, fleet, cached_tokens=cached_tokens)

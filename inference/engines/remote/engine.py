@@ -20,11 +20,16 @@ from inference.contract.frames import Job, KvEvents, Output, Processing, Step
 from inference.engines.admission import check_room, check_text_job
 from inference.engines.base import NO_STEP, EngineEvents, EngineFacts, clock_us
 from inference.engines.remote.errors import UNAUTHORIZED, ServerRefused, error_in_stream
-from inference.engines.remote.events import DONE, UpstreamBroken, read_chunk
+from inference.engines.remote.events import (
+    DONE,
+    UpstreamBroken,
+    read_chunk,
+    read_handed_over,
+)
 from inference.engines.remote.job import RemoteJob, request_of
 from inference.engines.remote.kinds import KINDS, STANDARD, ServerKind, check_version
 from inference.engines.remote.ranks import ServerCache
-from inference.engines.remote.server import KEY_VARIABLE, RemoteOptions, Server
+from inference.engines.remote.server import KEY_VARIABLE, KV_ROLES, RemoteOptions, Server
 from inference.errors import JobRefused, ModelError
 
 # While jobs run, gateways get a report this often, whatever the server does.
@@ -89,6 +94,7 @@ class RemoteEngine:
             capabilities=(
                 *kind.capabilities,
                 *([Capability.VISION] if sees else ()),
+                *KV_ROLES[self._options.kv_role],
                 *([Capability.PRIORITY] if self._options.priorities else ()),
                 # Their ids mean something only where the tokenizer is known.
                 *([Capability.LOGPROBS] if kind.scores and self.facts.vocab_size else ()),
@@ -160,6 +166,12 @@ class RemoteEngine:
         now = asyncio.get_running_loop().time
         end_s = now() + running.job.deadline_ms / MILLISECONDS_PER_S
         try:
+            if running.job.hands_over:
+                answer = await self._server.whole(path, body, end_s=end_s, headers=running.headers)
+                handed_over = read_handed_over(answer)
+                self._forget(running)
+                self._emit(running.hand_over(handed_over, clock_us()))
+                return
             await self._server.stream(
                 path,
                 body,

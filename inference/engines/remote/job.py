@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from inference.contract.frames import BYTES_PER_TOKEN, Job, Output, Processing, Timing, Usage
-from inference.engines.remote.events import Choice, Chunk, ReportedUsage
+from inference.engines.remote.events import Choice, Chunk, HandedOver, ReportedUsage
 from inference.engines.remote.kinds import ServerKind
 from inference.engines.remote.ranks import RANK_HEADER
 from inference.engines.remote.server import RemoteOptions
@@ -29,6 +29,13 @@ SAMPLING = {
     "temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "frequency_penalty": 0.0,
     "presence_penalty": 0.0, "seed": None, "n": 1, "ignore_eos": False, "min_tokens": 0,
     "repetition_penalty": 1.0,
+}  # fmt: skip
+
+
+# What vLLM's connectors are asked by.
+HANDS_OVER = {
+    "do_remote_decode": True, "do_remote_prefill": False, "remote_engine_id": None,
+    "remote_block_ids": None, "remote_host": None, "remote_port": None,
 }  # fmt: skip
 
 
@@ -59,10 +66,11 @@ def request_of(job: Job, options: RemoteOptions, kind: ServerKind) -> tuple[str,
     body[options.output_field if chat else "max_tokens"] = sampling.max_tokens
     # An adapter has the server's own name.
     body["model"] = options.upstream_model if job.model == options.name else job.model
-    body["stream"] = True
-    # Counts in every chunk where it can, so that a stream which is cut off is charged exactly.
-    each = {"continuous_usage_stats": True} if kind.counts else {}
-    body["stream_options"] = {"include_usage": True, **each}
+    body["stream"] = not job.hands_over
+    if not job.hands_over:
+        # Counts in every chunk where it can, so that a stream which is cut off is charged exactly.
+        each = {"continuous_usage_stats": True} if kind.counts else {}
+        body["stream_options"] = {"include_usage": True, **each}
     return path, msgspec.json.encode(body | _extras(job, options, kind, chat=chat))
 
 
@@ -74,6 +82,10 @@ def _extras(job: Job, options: RemoteOptions, kind: ServerKind, *, chat: bool) -
     if options.priorities and job.priority:
         # vLLM serves low numbers first, we high ones.
         extras["priority"] = -job.priority
+    if job.hands_over:
+        extras["kv_transfer_params"] = HANDS_OVER
+    elif job.transfer is not None:
+        extras["kv_transfer_params"] = msgspec.Raw(job.transfer.params)
     if (most := job.sampling.logprobs) is not None:
         extras |= {"logprobs": True, "top_logprobs": most} if chat else {"logprobs": most}
         extras["return_tokens_as_token_ids"] = True
@@ -176,6 +188,15 @@ class RemoteJob:
             for choice in range(self.job.choices)
         ]
 
+    def hand_over(self, answer: HandedOver, now_us: int) -> list[Output]:
+        """The only output of a job that hands its prompt over."""
+        self._reported, self._completions = answer.usage, [answer.usage.completion_tokens]
+        self._first_us = now_us
+        params = msgspec.json.encode(answer.kv_transfer_params)
+        return [
+            msgspec.structs.replace(each, transfer=params) for each in self.end("length", now_us)
+        ]
+
     @property
     def tokens(self) -> int:
         """All that it has on the server by now, about."""
@@ -191,10 +212,14 @@ class RemoteJob:
         reported, pieces = self._reported or ReportedUsage(), sum(self._pieces)
         completion_tokens = sum(self._completions)
         if reported.prompt_tokens > 0 and (completion_tokens or not pieces):
+            cached_tokens, transfer = reported.cached_tokens, self.job.transfer
+            if transfer is not None:
+                # What came from another server was computed there, unless that had it.
+                cached_tokens = transfer.cached_tokens
             guessed = self._thoughts and reported.reasoning_tokens is None
             return Usage(
                 prompt_tokens=reported.prompt_tokens,
-                cached_tokens=min(max(0, reported.cached_tokens), reported.prompt_tokens),
+                cached_tokens=min(max(0, cached_tokens), reported.prompt_tokens),
                 completion_tokens=completion_tokens,
                 source="engine_part" if guessed else "engine",
                 reasoning_tokens=self._reasoning_tokens(completion_tokens),
