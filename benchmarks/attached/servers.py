@@ -22,6 +22,7 @@ WINDOW = 4096
 BATCHED_TOKENS = 1024
 REQUESTS_MAX = 16
 CALL_S_MAX = 30.0
+NICE_MAX = 19
 COUNTERS = {
     "prompt": "prompt_tokens_total",
     "cached": "prompt_tokens_cached_total",
@@ -101,6 +102,9 @@ def _give_way(pid: int) -> None:
     """All threads of a process and of those that it started compute only while nothing else wants
     to.
     """
+    with contextlib.suppress(OSError):
+        # Where kernels weigh sessions against each other, priorities hold only within each.
+        Path(f"/proc/{pid}/autogroup").write_text(str(NICE_MAX))
     first = psutil.Process(pid)
     for process in (first, *first.children(recursive=True)):
         for thread in process.threads():
