@@ -164,10 +164,10 @@ def nodes_ready(port: int) -> int:
 
 @contextlib.contextmanager
 def warmed(
-    made: Stack, app: str, seed: int, options: Sequence[Sequence[str]]
+    made: Stack, app: str, seed: int, options: Sequence[Sequence[str]], *, pinned: bool = False
 ) -> Iterator[tuple[Send, list[list[int]]]]:
     """Nodes with these options behind one policy, after every node has computed something: how to
-    send, and the prompts.
+    send, and the prompts. The gateway may be pinned to its core.
     """
     tokenizer = Tokenizer.from_file(str(made.model / "tokenizer.json"))
     vocabulary, end = tokenizer.get_vocab_size(), tokenizer.token_to_id(END_TOKEN)
@@ -175,7 +175,7 @@ def warmed(
     ids = range(VOCABULARY_FROM, vocabulary)
     draw = random.Random(f"warm {seed}")
     warm = [draw.choices(ids, k=WARM_TOKENS) for _ in range(WARM_PROMPTS)]
-    with serve(app, pinned=False) as (port, _), nodes(made, port, options):
+    with serve(app, pinned=pinned) as (port, _), nodes(made, port, options):
         send = partial(send_all, port, made.key, end_token=end)
         asyncio.run(send(warm))
         yield send, prompts_of(vocabulary, seed)

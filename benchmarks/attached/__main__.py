@@ -16,10 +16,10 @@ from typing import Any
 
 from benchmarks.attached.servers import COUNTERS, Attached, servers
 from benchmarks.load import Seen, percentile
-from benchmarks.machine import describe
+from benchmarks.machine import describe, pin
 from benchmarks.recorder import Recorder
 from benchmarks.routing import BLOCK_TOKENS, KV_MIB, NODES, Pace, figures, run, warmed
-from benchmarks.stack import Stack, stack
+from benchmarks.stack import GATEWAY_CORE, Stack, stack
 
 SLUICE = "controlplane.asgi:application"
 APPS = {
@@ -44,7 +44,8 @@ def run_attached(made: Stack, app: str, seed: int, attached: list[Attached]) -> 
         each.forget()
     books = import_module("benchmarks.attached.books")
     seen: list[Seen] = []
-    with warmed(made, app, seed, [each.node_options for each in attached]) as (send, prompts):
+    options = [each.node_options for each in attached]
+    with warmed(made, app, seed, options, pinned=True) as (send, prompts):
         ledger, counters = books.counted(), _counters(attached)
         row: dict[str, Any] = figures(*asyncio.run(send(prompts, seen=seen)))
         if app == SLUICE:
@@ -113,6 +114,8 @@ def last_line(recorder: Recorder) -> dict[str, Any]:
 def main() -> int:
     """Print every run and, last, the JSON line; 1 when a bar was missed."""
     print(f"bench-attached: {describe()}")
+    # With all that it starts, but the servers.
+    pin(0, GATEWAY_CORE)
     recorder = Recorder("attached", seeds=SEEDS, streams=STREAMS.clients, kv_mib=KV_MIB)
     result = measure(recorder)
     recorder.finish(result)

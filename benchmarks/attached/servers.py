@@ -14,7 +14,8 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.machine import MIB
+from benchmarks.machine import MIB, pin
+from benchmarks.stack import GATEWAY_CORE
 from tests.support.vllm_server import VllmServer, vllm_server
 
 WINDOW = 4096
@@ -22,7 +23,6 @@ WINDOW = 4096
 BATCHED_TOKENS = 1024
 REQUESTS_MAX = 16
 CALL_S_MAX = 30.0
-NICE_MAX = 19
 COUNTERS = {
     "prompt": "prompt_tokens_total",
     "cached": "prompt_tokens_cached_total",
@@ -69,8 +69,8 @@ class Attached:
 def servers(
     folder: Path, count: int, *, kv_mib: int, block_tokens: int
 ) -> Iterator[list[Attached]]:
-    """So many servers of the shipped model, which give way to all that is not theirs: where a GPU
-    computes, a gateway has its cores.
+    """So many servers of the shipped model, on all cores but the gateway's: where a GPU computes, a
+    gateway has its own.
     """
     # Where caches may be emptied from outside.
     os.environ["VLLM_SERVER_DEV_MODE"] = "1"
@@ -91,21 +91,15 @@ def servers(
                 "--kv-events-config", json.dumps(events),
             )
         )  # fmt: skip
-        _give_way(server.process.pid)
+        _keep_apart(server.process.pid)
         return Attached(server, f"{channel},{replays}")
 
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(count) as pool:
         yield list(pool.map(start, range(count)))
 
 
-def _give_way(pid: int) -> None:
-    """All threads of a process and of those that it started compute only while nothing else wants
-    to.
-    """
-    with contextlib.suppress(OSError):
-        # Where kernels weigh sessions against each other, priorities hold only within each.
-        Path(f"/proc/{pid}/autogroup").write_text(str(NICE_MAX))
+def _keep_apart(pid: int) -> None:
+    """A process and those that it started stay off the core of the gateway."""
     first = psutil.Process(pid)
     for process in (first, *first.children(recursive=True)):
-        for thread in process.threads():
-            os.sched_setscheduler(thread.id, os.SCHED_IDLE, os.sched_param(0))
+        pin(process.pid, *range(GATEWAY_CORE + 1, os.cpu_count() or 1))

@@ -121,13 +121,11 @@ async def test_a_server_that_goes_away_is_no_loss_either(pair: Pair) -> None:
 
 async def test_what_is_not_worth_it_or_not_possible_is_done_whole(pair: Pair) -> None:
     turns = [{"role": "user", "content": "abcd"}]
-    for fields in ({"messages": turns}, {"n": 2}):
-        asked = pair.ask(**fields)
+    for turned, choices in ((turns, 1), (LONG, 2)):
+        asked = pair.ask(messages=turned, n=choices)
         exchange = await pair.decode.next()
         assert "kv_transfer_params" not in exchange.body
-        chunks = [
-            text_chunk("ok", finish="stop", choice=each) for each in range(fields.get("n", 1))
-        ]
+        chunks = [text_chunk("ok", finish="stop", choice=each) for each in range(choices)]
         await exchange.answer(*chunks, usage_chunk(9, 2))
         assert (await asked).status_code == 200
     assert pair.prefill.exchanges.empty()

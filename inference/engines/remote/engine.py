@@ -251,7 +251,8 @@ class RemoteEngine:
         if self._cache is not None:
             usage = running.usage()
             uncached = usage.prompt_tokens - usage.cached_tokens
-            self._cache.done(running.job, running.rank, uncached)
+            since_us = running.received_us
+            self._cache.done(running.job, running.rank, uncached, since_us=since_us)
         del self._running[running.job.request], self._tasks[running.job.request]
 
     def _emit(self, outputs: list[Output]) -> None:

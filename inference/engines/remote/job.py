@@ -114,7 +114,7 @@ class RemoteJob:
 
     __slots__ = (
         "_chars", "_completions", "_counts_choices", "_ends", "_first_us", "_heard_us", "_open",
-        "_pieces", "_received_us", "_reported", "_thoughts", "job", "rank",
+        "_pieces", "_reported", "_thoughts", "job", "rank", "received_us",
     )  # fmt: skip
 
     def __init__(
@@ -123,7 +123,7 @@ class RemoteJob:
         self.job = job
         self.rank = rank
         self._counts_choices = counts_choices
-        self._received_us = self._heard_us = received_us
+        self.received_us = self._heard_us = received_us
         self._first_us: int | None = None
         self._open = set(range(job.choices))
         self._ends: dict[int, str] = {}
@@ -285,7 +285,7 @@ class RemoteJob:
         first_us = now_us if self._first_us is None else self._first_us
         return Timing(
             queue_us=0,
-            prefill_us=first_us - self._received_us,
+            prefill_us=first_us - self.received_us,
             decode_us=now_us - first_us,
-            held_us=now_us - self._received_us,
+            held_us=now_us - self.received_us,
         )

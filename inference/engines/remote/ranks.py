@@ -68,8 +68,8 @@ class ServerCache:
         self._busy[rank] += 1
         return rank
 
-    def done(self, job: Job, rank: int | None, uncached: int) -> None:
-        """A job has ended; it had so many tokens computed."""
+    def done(self, job: Job, rank: int | None, uncached: int, *, since_us: int) -> None:
+        """A job of `since_us` has ended; it had so many tokens computed."""
         for index in self._indexes:
             index.touch(job.hashes)
         if rank is not None:
@@ -78,7 +78,7 @@ class ServerCache:
             rank = 0
         # The last block may not be full.
         if rank is not None and uncached > 2 * self.block_size:
-            self.followers[rank].expect()
+            self.followers[rank].expect(since_us)
 
     def snapshot(self) -> KvEvents:
         """All blocks of all ranks."""

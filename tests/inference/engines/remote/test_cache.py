@@ -111,6 +111,24 @@ async def test_a_channel_that_falls_silent_costs_the_index_until_it_speaks_again
     await rig.sink.until(lambda: known(rig) == OURS[:2])
 
 
+async def test_a_channel_that_spoke_while_a_job_ran_owes_nothing_when_it_ends(
+    rig: Rig, events: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "SILENCE_S", 0.0)
+    job = make_job(hashes=b"".join(OURS))
+    exchange = await rig.submit(job)
+    # As vLLM does: of what it has computed it tells with the first token.
+    await events.publish(block(0), block(1))
+    await rig.sink.until(lambda: known(rig) == OURS[:2])
+    await exchange.answer(text_chunk("a", finish="stop"), usage_chunk(100, 1))
+    await rig.sink.finished(job.request)
+    await rig.submit(make_job())
+    beats = len(rig.sink.steps)
+    # Each beat begins with a look at the channel.
+    await rig.sink.until(lambda: sum(bool(each.processing) for each in rig.sink.steps[beats:]) > 1)
+    assert known(rig) == OURS[:2]
+
+
 async def test_what_cannot_be_read_costs_the_index_and_not_the_node(
     rig: Rig, events: Publisher
 ) -> None:
