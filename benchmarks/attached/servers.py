@@ -22,6 +22,8 @@ WINDOW = 4096
 # Chunks of long prompts, between which others get their turn.
 BATCHED_TOKENS = 1024
 REQUESTS_MAX = 16
+# Tokens in an event of a stream: nodes, gateway and databases share one core.
+INTERVAL = 8
 CALL_S_MAX = 30.0
 COUNTERS = {
     "prompt": "prompt_tokens_total",
@@ -85,7 +87,8 @@ def servers(
             vllm_server(
                 folder / f"vllm-{number}",
                 "--dtype", "bfloat16", "--max-model-len", str(WINDOW),
-                "--enable-chunked-prefill", "--max-num-batched-tokens", str(BATCHED_TOKENS),
+                "--stream-interval", str(INTERVAL), "--enable-chunked-prefill",
+                "--max-num-batched-tokens", str(BATCHED_TOKENS),
                 "--max-num-seqs", str(REQUESTS_MAX), "--block-size", str(block_tokens),
                 "--kv-cache-memory-bytes", str(kv_mib * MIB),
                 "--kv-events-config", json.dumps(events),
