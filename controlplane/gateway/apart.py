@@ -18,6 +18,7 @@ from controlplane.gateway.results import Asked, HandedOver, Placement, Prepared
 from controlplane.gateway.s4_route.node import pick_node
 from controlplane.gateway.s4_route.prefix import find_overlap, sought_of
 from controlplane.gateway.s5_infer.dispatch import JobWork, NodeChanged, dispatch
+from controlplane.kernel.clock import monotonic_s
 from controlplane.kernel.receipt import NodeAttempt
 from controlplane.kernel.spans import INDEX
 from inference.contract.capabilities import Capability
@@ -69,6 +70,8 @@ def pick_decoder(
     chains: dict[int, list[bytes]] = dict.fromkeys(prepared.prompt.chains, [])
     sought = msgspec.structs.replace(sought_of(asked, prepared), tokens=1, chains=chains, key=b"")
     chosen = pick_node(call, sought, state.fleet, state.routing, nodes=takers or roomy)
+    if chain := prepared.prompt.chains.get(chosen.link.hello.block_size):
+        chosen.link.account.sent.add(chain, monotonic_s())
     if not takers:
         return chosen
     receipt = prepared.prompt.transfer.receipt
