@@ -48,15 +48,22 @@ CLIENTS = 4
 WARM_PROMPTS = 24
 WARM_TOKENS = 256
 SEEDS = (1, 2)
+# What a part of a character becomes.
+REPLACEMENT = "\ufffd"
 RUN_S_MAX = 240.0
 HIT_SHARE_MIN = 0.9
 TTFT_RATIO_MAX = 0.5
 
 
-def prompts_of(vocabulary: int, seed: int) -> list[list[int]]:
+def ids_of(tokenizer: Tokenizer) -> list[int]:
+    """Of ordinary tokens that are whole characters: of others vLLM may repeat the prompt as text."""
+    ids = range(VOCABULARY_FROM, tokenizer.get_vocab_size())
+    return [each for each in ids if REPLACEMENT not in tokenizer.decode([each])]
+
+
+def prompts_of(ids: list[int], seed: int) -> list[list[int]]:
     """One request of each group a round, in random order within the whole."""
     draw = random.Random(seed)
-    ids = range(VOCABULARY_FROM, vocabulary)
     prefixes = [draw.choices(ids, k=PREFIX_TOKENS) for _ in range(GROUPS)]
     order = [group for group in range(GROUPS) for _ in range(ROUNDS)]
     draw.shuffle(order)
@@ -65,11 +72,14 @@ def prompts_of(vocabulary: int, seed: int) -> list[list[int]]:
 
 @dataclass(frozen=True)
 class Pace:
-    """How many ask at once, for how long an answer, and how long after each other they begin."""
+    """How many ask at once, and how long after each other they begin; how long answers are, and by
+    how many lengths they differ, so that they do not end together.
+    """
 
     clients: int
     output_tokens: int
     apart_s: float = 0.0
+    lengths: int = 1
 
 
 SHORT = Pace(CLIENTS, OUTPUT_TOKENS)
@@ -87,17 +97,17 @@ async def send_all(
     """The prompts in their order, a few at a time; the tally and the wall time. `seen` gets each
     answer.
     """
-    tally, left = Tally(), iter(prompts)
+    tally, left = Tally(), enumerate(prompts)
 
     async def client(number: int) -> None:
         connection = Connection(port)
         await connection.open()
         await asyncio.sleep(number * pace.apart_s)
-        for prompt in left:
+        for place, prompt in left:
             body = {
                 "model": "sluice-5m",
                 "prompt": prompt,
-                "max_tokens": pace.output_tokens,
+                "max_tokens": pace.output_tokens + place % pace.lengths,
                 "temperature": 0,
                 "logit_bias": {str(end_token): -100},
                 "stream": True,
@@ -170,15 +180,14 @@ def warmed(
     send, and the prompts. The gateway may be pinned to its core.
     """
     tokenizer = Tokenizer.from_file(str(made.model / "tokenizer.json"))
-    vocabulary, end = tokenizer.get_vocab_size(), tokenizer.token_to_id(END_TOKEN)
+    ids, end = ids_of(tokenizer), tokenizer.token_to_id(END_TOKEN)
     assert end is not None, "the shipped tokenizer has no end token"
-    ids = range(VOCABULARY_FROM, vocabulary)
     draw = random.Random(f"warm {seed}")
     warm = [draw.choices(ids, k=WARM_TOKENS) for _ in range(WARM_PROMPTS)]
     with serve(app, pinned=pinned) as (port, _), nodes(made, port, options):
         send = partial(send_all, port, made.key, end_token=end)
         asyncio.run(send(warm))
-        yield send, prompts_of(vocabulary, seed)
+        yield send, prompts_of(ids, seed)
 
 
 def run(made: Stack, app: str, seed: int) -> dict[str, float | int]:

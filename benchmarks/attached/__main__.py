@@ -27,7 +27,7 @@ APPS = {
     "sluice": SLUICE,
     "round_robin": "benchmarks.attached.round_robin:application",
 }
-STREAMS = Pace(clients=8, output_tokens=32, apart_s=0.1)
+STREAMS = Pace(clients=8, output_tokens=48, apart_s=0.1, lengths=32)
 # Each prompt again, now known.
 ROUNDS = 2
 SEEDS = (1, 2)
