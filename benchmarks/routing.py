@@ -56,7 +56,7 @@ TTFT_RATIO_MAX = 0.5
 
 
 def ids_of(tokenizer: Tokenizer) -> list[int]:
-    """Of ordinary tokens that are whole characters: of others vLLM may repeat the prompt as text."""
+    """Of tokens that are whole characters: of others vLLM may repeat the prompt as text."""
     ids = range(VOCABULARY_FROM, tokenizer.get_vocab_size())
     return [each for each in ids if REPLACEMENT not in tokenizer.decode([each])]
 
