@@ -1,3 +1,5 @@
+"""The size class of a pool was a label that nothing read."""
+
 from django.db import migrations
 
 
