@@ -155,15 +155,16 @@ COMPACT = (
 
 
 @contextlib.contextmanager
-def nodes(made: Stack, port: int, options: Sequence[Sequence[str]]) -> Iterator[None]:
-    """Four nodes with these options, each connected and its cache known."""
+def nodes(made: Stack, port: int, options: Sequence[Sequence[str]]) -> Iterator[list[int]]:
+    """Four nodes with these options, each connected and its cache known; yields their pids."""
+    pids = []
     with contextlib.ExitStack() as stack:
         for number, each in enumerate(options):
             name = f"bench-{number}"
             one = replace(made, node_name=name, node_credential=credential(name))
-            stack.enter_context(node(one, port, *each))
+            pids.append(stack.enter_context(node(one, port, *each)))
         wait_for(lambda: nodes_ready(port) == NODES, "all nodes")
-        yield
+        yield pids
 
 
 def nodes_ready(port: int) -> int:
@@ -174,17 +175,27 @@ def nodes_ready(port: int) -> int:
 
 @contextlib.contextmanager
 def warmed(
-    made: Stack, app: str, seed: int, options: Sequence[Sequence[str]], *, pinned: bool = False
+    made: Stack,
+    app: str,
+    seed: int,
+    options: Sequence[Sequence[str]],
+    *,
+    place: Callable[[int], None] | None = None,
 ) -> Iterator[tuple[Send, list[list[int]]]]:
     """Nodes with these options behind one policy, after every node has computed something: how to
-    send, and the prompts. The gateway may be pinned to its core.
+    send, and the prompts. `place` gives a node its cores by its pid; the gateway then has its own.
     """
     tokenizer = Tokenizer.from_file(str(made.model / "tokenizer.json"))
     ids, end = ids_of(tokenizer), tokenizer.token_to_id(END_TOKEN)
     assert end is not None, "the shipped tokenizer has no end token"
     draw = random.Random(f"warm {seed}")
     warm = [draw.choices(ids, k=WARM_TOKENS) for _ in range(WARM_PROMPTS)]
-    with serve(app, pinned=pinned) as (port, _), nodes(made, port, options):
+    with (
+        serve(app, pinned=place is not None) as (port, _),
+        nodes(made, port, options) as pids,
+    ):
+        for pid in pids if place else ():
+            place(pid)
         send = partial(send_all, port, made.key, end_token=end)
         asyncio.run(send(warm))
         yield send, prompts_of(ids, seed)

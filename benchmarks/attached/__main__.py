@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from benchmarks.attached.servers import COUNTERS, Attached, servers
+from benchmarks.attached.servers import COUNTERS, Attached, before_servers, servers
 from benchmarks.load import Seen, percentile
 from benchmarks.machine import describe, pin
 from benchmarks.recorder import Recorder
@@ -43,7 +43,7 @@ def run_attached(made: Stack, app: str, seed: int, attached: list[Attached]) -> 
     books = import_module("benchmarks.attached.books")
     seen: list[Seen] = []
     options = [each.node_options for each in attached]
-    with warmed(made, app, seed, options, pinned=True) as (send, prompts):
+    with warmed(made, app, seed, options, place=before_servers) as (send, prompts):
         ledger, counters = books.counted(), _counters(attached)
         row: dict[str, Any] = figures(*asyncio.run(send(prompts, seen=seen)))
         if app == SLUICE:

@@ -25,6 +25,7 @@ REQUESTS_MAX = 16
 # Tokens in an event of a stream: nodes, gateway and databases share one core.
 INTERVAL = 8
 CALL_S_MAX = 30.0
+SERVER_CORES = range(GATEWAY_CORE + 1, os.cpu_count() or 1)
 COUNTERS = {
     "prompt": "prompt_tokens_total",
     "cached": "prompt_tokens_cached_total",
@@ -101,8 +102,15 @@ def servers(
         yield list(pool.map(start, range(count)))
 
 
+def before_servers(pid: int) -> None:
+    """A node stands beside its server, and computes before it: such a server would use a GPU."""
+    pin(pid, *SERVER_CORES)
+    with contextlib.suppress(PermissionError):
+        os.sched_setscheduler(pid, os.SCHED_RR, os.sched_param(1))
+
+
 def _keep_apart(pid: int) -> None:
     """A process and those that it started stay off the core of the gateway."""
     first = psutil.Process(pid)
     for process in (first, *first.children(recursive=True)):
-        pin(process.pid, *range(GATEWAY_CORE + 1, os.cpu_count() or 1))
+        pin(process.pid, *SERVER_CORES)
