@@ -194,8 +194,9 @@ def warmed(
         serve(app, pinned=place is not None) as (port, _),
         nodes(made, port, options) as pids,
     ):
-        for pid in pids if place else ():
-            place(pid)
+        if place is not None:
+            for pid in pids:
+                place(pid)
         send = partial(send_all, port, made.key, end_token=end)
         asyncio.run(send(warm))
         yield send, prompts_of(ids, seed)

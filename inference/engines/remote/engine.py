@@ -20,14 +20,10 @@ from inference.contract.frames import Job, KvEvents, Output, Processing, Step
 from inference.engines.admission import check_room, check_text_job
 from inference.engines.base import NO_STEP, EngineEvents, EngineFacts, clock_us
 from inference.engines.remote.errors import UNAUTHORIZED, ServerRefused, error_in_stream
-from inference.engines.remote.events import (
-    DONE,
-    UpstreamBroken,
-    read_chunk,
-    read_handed_over,
-)
+from inference.engines.remote.events import UpstreamBroken, read_chunk, read_handed_over
 from inference.engines.remote.job import RemoteJob, request_of
 from inference.engines.remote.kinds import KINDS, STANDARD, ServerKind, check_version
+from inference.engines.remote.messages import MessagesReader
 from inference.engines.remote.ranks import ServerCache
 from inference.engines.remote.server import KEY_VARIABLE, KV_ROLES, RemoteOptions, Server
 from inference.errors import JobRefused, ModelError
@@ -107,8 +103,13 @@ class RemoteEngine:
         check_text_job(job, self.facts)
         check_room(job.request, self._running, self.facts)
         path, body = request_of(job, self._options, self._kind)
-        rank = None if self._cache is None else self._cache.send(job)
-        running = RemoteJob(job, clock_us(), counts_choices=self._kind.counts, rank=rank)
+        running = RemoteJob(
+            job,
+            clock_us(),
+            counts_choices=self._kind.counts,
+            read=MessagesReader().read if self._kind.messages else read_chunk,
+            rank=None if self._cache is None else self._cache.send(job),
+        )
         self._running[job.request] = running
         self._tasks[job.request] = self._spawn(self._serve(running, path, body))
 
@@ -193,12 +194,12 @@ class RemoteEngine:
 
     def _take(self, running: RemoteJob, event: bytes) -> bool:
         """One event of a job; False when it has ended. Raises `JobRefused`, `UpstreamBroken`."""
-        if event == DONE:
+        chunk = running.read(event)
+        if chunk is None:
             if not running.all_ended:
                 raise UpstreamBroken("the end mark came before the end of every choice")
             self._end(running, "stop")
             return False
-        chunk = read_chunk(event)
         if chunk.error is not None:
             raise error_in_stream(chunk.error, key=self._options.key)
         self._emit(running.take(chunk, clock_us()))

@@ -29,8 +29,9 @@ class ServerKind(msgspec.Struct, frozen=True, kw_only=True):
     a dot, may end. `paths` from its root tell its version in the last of `fields`; one that has all
     of them is recognised by it, too. `adds` and `lacks` are capabilities; `counts`: it counts in
     every chunk of a stream; `publishes`: it has a channel of cache events, which `tells_salts` or
-    not; `scores`: it tells log probabilities by token ids. `key` is the header of its key. `tested`
-    are the first release that this was tested with, and the first that it was not; None: any.
+    not; `scores`: it tells log probabilities by token ids. `key` is the header of its key, `also`
+    are others that it demands; `messages`: its API is Anthropic's. `tested` are the first release
+    that this was tested with, and the first that it was not; None: any.
     """
 
     owners: tuple[str, ...] = ()
@@ -45,6 +46,8 @@ class ServerKind(msgspec.Struct, frozen=True, kw_only=True):
     scores: bool = False
     key: str = BEARER
     tested: tuple[tuple[int, int], tuple[int, int]] | None = None
+    also: tuple[tuple[str, str], ...] = ()
+    messages: bool = False
 
     @property
     def capabilities(self) -> tuple[Capability, ...]:
@@ -80,7 +83,10 @@ KINDS = {
     ),
     "anthropic": ServerKind(
         hosts=(".api.anthropic.com",),
-        lacks=f"n logit_bias seed frequency_penalty presence_penalty grammar {_HOSTED}",
+        lacks="n prompts logit_bias seed frequency_penalty presence_penalty grammar min_p",
+        key="x-api-key",
+        also=(("anthropic-version", "2023-06-01"),),
+        messages=True,
     ),
     "azure": ServerKind(
         hosts=(".openai.azure.com", ".services.ai.azure.com"), lacks=_HOSTED, key="api-key"
