@@ -131,7 +131,7 @@ class ModelOffer(Frame, frozen=True):
     Where only a server behind the node has them, its digest is empty and its `vocab_size` 0.
     `dimensions` are the sizes of vectors that a model which embeds can answer with, its own first;
     a model that generates has none. A cross-encoder, whose inputs are pairs of texts, has the one
-    dimension of their score. `adapts` names what an adapter changes, in the same cache.
+    dimension of their score. An `adapter` changes the first model of its node, in its cache.
     """
 
     name: str
@@ -139,7 +139,7 @@ class ModelOffer(Frame, frozen=True):
     context_window: int
     vocab_size: int
     dimensions: list[int] = msgspec.field(default_factory=list)
-    adapts: str = ""
+    adapter: bool = False
 
 
 class Hello(Frame, tag="hello", frozen=True):

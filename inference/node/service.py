@@ -207,7 +207,7 @@ class Node:
                 context_window=window,
                 vocab_size=facts.vocab_size,
                 dimensions=list(facts.dimensions),
-                adapts=facts.model if name in facts.adapters else "",
+                adapter=name in facts.adapters,
             )
             for name, window in facts.offered
         ]

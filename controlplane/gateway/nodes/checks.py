@@ -98,7 +98,6 @@ FINISHES = frozenset({"stop", "length", "cancelled", "error"})
 EMBED_FINISHES = FINISHES - {"length"}
 TEXT_FINISHES = FINISHES | {"tool_calls", "content_filter"}
 TOOL_CALLS_MAX = 128
-TRANSFER_BYTES_MAX = 65_536
 DIGEST_CHARS = 64
 HEX_DIGITS = frozenset("0123456789abcdef")
 DIMENSIONS_MAX = 65_536
@@ -184,8 +183,6 @@ def _is_name(text: str, chars_max: int) -> bool:
 def _offer_problem(offer: frames.ModelOffer) -> str | None:
     if not _is_name(offer.name, limits.NAME_CHARS_MAX):
         return f"hello.models.name: must have 1 to {limits.NAME_CHARS_MAX} printable characters"
-    if offer.adapts and not _is_name(offer.adapts, limits.NAME_CHARS_MAX):
-        return f"hello.models.adapts: must have at most {limits.NAME_CHARS_MAX} characters"
     if (problem := figure_problem(offer)) is not None:
         return problem
     if any(not 1 <= size <= DIMENSIONS_MAX for size in offer.dimensions):
@@ -265,10 +262,8 @@ def text_output_problem(output: frames.Output, *, choices: int, vocab_size: int 
     calls = output.tool_calls or ()
     if len(calls) > TOOL_CALLS_MAX or any(not 0 <= c.index < TOOL_CALLS_MAX for c in calls):
         return f"output.tool_calls: more than {TOOL_CALLS_MAX}"
-    if output.transfer is not None and len(output.transfer) > TRANSFER_BYTES_MAX:
-        return f"output.transfer: more than {TRANSFER_BYTES_MAX} bytes"
     parts = (part for c in calls for part in (c.id, c.name, c.arguments))
-    texts = (output.text, output.reasoning, *parts)
+    texts = (output.text, output.reasoning, output.transfer, *parts)
     if sum(len(part or "") for part in texts) > frames.OUTPUT_TEXT_CHARS_MAX:
         return f"output.text: more than {frames.OUTPUT_TEXT_CHARS_MAX} characters"
     return usage_problem(output.usage) or timing_problem(output.timing)

@@ -91,7 +91,7 @@ def served_models(
 def _claim(offer: ModelOffer, link: NodeLink) -> _Claim:
     dimensions, takes_text = tuple(offer.dimensions), Capability.TEXT in link.abilities
     sizes = offer.context_window, offer.vocab_size, dimensions
-    return *sizes, offer.digest, takes_text, bool(offer.adapts)
+    return *sizes, offer.digest, takes_text, offer.adapter
 
 
 def _served(
