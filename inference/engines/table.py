@@ -87,7 +87,7 @@ class EngineOption:
 
 LOCAL = ("compact", "embed")
 ENGINE_OPTIONS = (
-    EngineOption("--model-name", "name", str, "NAME", tuple(ENGINES),
+    EngineOption("--model-name", "name", str, "NAME", tuple(each for each in ENGINES if each != "hosted"),
         "what the model is offered as (default: its folder's name, or --upstream-model)"),
     EngineOption("--device", "device", str, "NAME", ("compact", "embed"), "auto, cpu or cuda"),
     EngineOption("--dtype", "dtype", str, "NAME", LOCAL, "auto, bfloat16 or float32"),
