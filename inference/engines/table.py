@@ -86,8 +86,9 @@ class EngineOption:
 
 
 LOCAL = ("compact", "embed")
+OF_ONE_MODEL = tuple(each for each in ENGINES if each != "hosted")
 ENGINE_OPTIONS = (
-    EngineOption("--model-name", "name", str, "NAME", tuple(each for each in ENGINES if each != "hosted"),
+    EngineOption("--model-name", "name", str, "NAME", OF_ONE_MODEL,
         "what the model is offered as (default: its folder's name, or --upstream-model)"),
     EngineOption("--device", "device", str, "NAME", ("compact", "embed"), "auto, cpu or cuda"),
     EngineOption("--dtype", "dtype", str, "NAME", LOCAL, "auto, bfloat16 or float32"),
