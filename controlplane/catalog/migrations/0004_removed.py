@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("catalog", "0002_images")]
+    dependencies = [("catalog", "0003_pools_without_size_class")]
 
     operations = [
         migrations.AddField(
