@@ -50,7 +50,7 @@ def test_of_a_cache_that_cannot_be_followed_nothing_is_known() -> None:
 
 
 step = st.tuples(
-    st.sampled_from(NODES), st.integers(0, CHAINS - 1), st.integers(0, 40), st.sampled_from("ASDJ")
+    st.sampled_from(NODES), st.integers(0, CHAINS - 1), st.integers(0, 40), st.sampled_from("ASDJL")
 )
 
 
@@ -63,13 +63,15 @@ def test_matches_a_plain_model(
     seqs = dict.fromkeys(NODES, 0)
     for node, which, depth, action in steps:
         before = blocks_of(lengths[node])
-        if action in "JD":
+        if action in "JDL":
             lengths[node] = {}
         else:
             # A node's cache stays prefix-closed: chains grow or shrink at their ends.
             lengths[node][which] = depth
         after = blocks_of(lengths[node])
-        if action == "J":
+        if action in "JL":
+            if action == "L":
+                index.drop(node)
             index.join(node, BLOCKS_MAX)
             seqs[node] = depth
             assert index.apply(node, stored(depth, [], snapshot=True))
@@ -89,6 +91,13 @@ def test_matches_a_plain_model(
             expected[node] = depth
     assert index.cached_blocks(wanted) == expected
     assert len(index) == len(set().union(*(blocks_of(each) for each in lengths.values())))
+    for node in NODES:
+        # It has counted what each node has: just so many more fit.
+        room = BLOCKS_MAX - len(blocks_of(lengths[node]))
+        more = [bytes([255, number >> 8, number & 255]) + bytes(13) for number in range(room)]
+        assert index.apply(node, stored(seqs[node] + 1, more))
+        with pytest.raises(BadEvents, match="more blocks"):
+            index.apply(node, stored(seqs[node] + 2, [bytes(15) + b"x"]))
 
 
 def blocks_of(lengths: dict[int, int]) -> set[bytes]:
