@@ -39,7 +39,8 @@ class BlockTable:
         at = bucket.find(block)
         if at < 0 or (at % WIDTH and (at := _find_whole(bucket, block)) < 0):
             return 0
-        return NUMBER.unpack_from(bucket, at + HASH_BYTES)[0]
+        number: int = NUMBER.unpack_from(bucket, at + HASH_BYTES)[0]
+        return number
 
     def move(self, blocks: Collection[bytes], step: Callable[[int], int]) -> list[int]:
         """Give each block the number that `step` makes of its own, 0 where it has or gets none.
