@@ -38,8 +38,10 @@ BINARY, MASKED, IN_TWO, IN_EIGHT = 0x82, 0x80, 126, 127
 NO_MASK = bytes(4)
 READY = "ready"
 WELCOME_S_MAX = 30.0
-# New links a second.
-DIALS_S = 100
+# Fewer than the connections that a gateway takes of one address.
+NODES_OF_AN_ADDRESS = 200
+# New links a second, which leaves the gateway time for their snapshots.
+DIALS_S = 25
 STEP = Step(
     outputs=[], running=8, waiting=0, waiting_tokens=500, kv_free_blocks=9000, step_us=20_000,
     preemptions=0, oldest_block_s=9.0, prefilled_tokens=100, kv_cached_blocks=9000,
@@ -144,6 +146,8 @@ class LinkedNode(asyncio.Protocol):
         )  # fmt: skip
 
     def _send(self, frame: FromNode) -> None:
+        if self._transport.is_closing():
+            return
         data = encode(frame)
         size = len(data)
         if size < IN_TWO:
@@ -192,14 +196,18 @@ async def run(port: int, plan: LinkPlan) -> None:
         if losses <= 3:
             print(f"link lost: {reason}", file=sys.stderr)
 
+    nodes: list[LinkedNode] = []
     async with asyncio.TaskGroup() as tasks:
         for number in range(plan.nodes):
             made = partial(LinkedNode, plan, number, lost)
-            _, node = await loop.create_connection(made, "127.0.0.1", port)
+            source = f"127.0.1.{1 + number // NODES_OF_AN_ADDRESS}", 0
+            _, node = await loop.create_connection(made, "127.0.0.1", port, local_addr=source)
             await asyncio.wait_for(node.welcome, WELCOME_S_MAX)
+            nodes.append(node)
+            await asyncio.sleep(1 / DIALS_S)
+        for node in nodes:
             tasks.create_task(_repeat(node.step, plan.steps_s))
             tasks.create_task(_repeat(node.event, plan.events_s))
-            await asyncio.sleep(1 / DIALS_S)
         print(READY, flush=True)
 
 

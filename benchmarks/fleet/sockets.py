@@ -21,7 +21,7 @@ from benchmarks.stack import OTHER_CORE, serve, stack
 APP = "benchmarks.fleet.watched:application"
 KV_BLOCKS = 25_000
 STEPS_S = 20.0
-EVENTS_S = 4.0
+STEPS_OF_AN_EVENT = 5
 EVENT_BLOCKS = 32
 SETTLE_S = 8.0
 ANSWER_S_MAX = 120.0
@@ -51,7 +51,7 @@ def measure_one(secrets: list[str], steps_s: float) -> dict[str, Any]:
         credentials=secrets,
         blocks=KV_BLOCKS,
         steps_s=steps_s,
-        events_s=EVENTS_S,
+        events_s=steps_s / STEPS_OF_AN_EVENT,
         event_blocks=EVENT_BLOCKS,
     )
     with serve(APP) as (port, pid):
@@ -68,8 +68,8 @@ def measure_one(secrets: list[str], steps_s: float) -> dict[str, Any]:
                 "cores_of_frames": round(cores, 3),
                 "rss_mib": round(rss_mib(pid)),
                 "rss_mib_empty": round(empty_mib),
-                "frames_s_of_a_node": steps_s + EVENTS_S,
-                "blocks_s_of_a_node": EVENTS_S * EVENT_BLOCKS,
+                "frames_s_of_a_node": steps_s + plan.events_s,
+                "blocks_s_of_a_node": plan.events_s * EVENT_BLOCKS,
             }
             return found
 
