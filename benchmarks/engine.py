@@ -1,6 +1,7 @@
 """`make bench-engine`: the compact engine beside vLLM, transformers and llama.cpp.
 
-The first two compute the same prompts, and llama.cpp the same quantized files.
+The first two compute the same prompts, and llama.cpp the same quantized files. `torch` is the
+compact engine without its own native code, as it runs where that cannot.
 
 Every engine has a process of its own and waits while another runs. The sides take turns and the
 figures of the reference workload are medians over the passes, since a shared host drifts by more
@@ -150,7 +151,9 @@ def measure(recorder: Recorder) -> dict[str, Any]:
         ours = stack.enter_context(compact(MODEL, width=64))
         theirs = stack.enter_context(vllm(MODEL, width=OFFLINE_WIDTH))
         note("engines are loaded")
-        figures["reference"] = side_by_side(recorder, [ours, theirs], vocabulary)
+        with compact(MODEL, width=64, name="torch", kernels="torch") as alone:
+            sides = [ours, theirs, alone]
+            figures["reference"] = side_by_side(recorder, sides, vocabulary)
         many = offline(vocabulary, OFFLINE_REQUESTS, 64)
         wide = offline(vocabulary, OFFLINE_REQUESTS, OFFLINE_WIDTH)
         for _ in range(PASSES):
@@ -191,12 +194,12 @@ def table(figures: dict[str, Any]) -> None:
             cells = (row["out_tok_s"], row["ttft_p95_ms"], row["itl_p99_ms"])
             print(f"{name:14}{width:>8}{cells[0]:12.1f}{cells[1]:14.2f}{cells[2]:13.2f}")
     best = figures["reference"]
-    for name in ("vllm", "transformers"):
+    for name, other in (("compact", "vllm"), ("torch", "vllm"), ("compact", "transformers")):
         ratios = [
-            f"{best['compact'][w]['out_tok_s'] / best[name][w]['out_tok_s']:.2f}"
-            for w in best[name]
+            f"{best[name][width]['out_tok_s'] / best[other][width]['out_tok_s']:.2f}"
+            for width in best[other]
         ]
-        print(f"compact / {name}: {' / '.join(ratios)}")
+        print(f"{name} / {other}: {' / '.join(ratios)}")
     for key, value in figures.items():
         if key != "reference":
             print(f"{key}: {value}")

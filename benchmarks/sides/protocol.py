@@ -14,12 +14,16 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from math import inf
 from typing import Any
 
 from benchmarks.load import percentile
 
-# A child that takes longer is killed; vLLM compiles before it is ready.
+# A child that takes longer is killed, unless its own rate tells that its work takes longer; vLLM
+# compiles before it is ready.
 ANSWER_S_MAX = 600.0
+# So many times what work takes at the slowest rate that the child has had.
+PATIENCE = 4.0
 STOP_S_MAX = 20.0
 
 
@@ -100,9 +104,10 @@ class Side:
             text=True,
             env={**os.environ, **environment},
         )
+        self._slowest_per_s = inf
 
     def __enter__(self) -> Side:
-        self._read()
+        self._read(ANSWER_S_MAX)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -114,16 +119,24 @@ class Side:
             self._child.kill()
             self._child.wait()
 
-    def call(self, operation: str, **arguments: Any) -> Any:
-        """Run one operation in the child and return its answer."""
+    def call(self, operation: str, *, tokens: int = 0, **arguments: Any) -> Any:
+        """Run one operation in the child and return its answer.
+
+        `tokens` are those that it gives: how long they may take follows the calls before.
+        """
         assert self._child.stdin is not None
+        began_s = time.monotonic()
         self._child.stdin.write(json.dumps((operation, arguments)) + "\n")
         self._child.stdin.flush()
-        return self._read()
+        answer = self._read(max(ANSWER_S_MAX, PATIENCE * tokens / self._slowest_per_s))
+        if tokens:
+            rate = tokens / (time.monotonic() - began_s)
+            self._slowest_per_s = min(rate, self._slowest_per_s)
+        return answer
 
-    def _read(self) -> Any:
+    def _read(self, within_s: float) -> Any:
         assert self._child.stdout is not None
-        overdue = threading.Timer(ANSWER_S_MAX, self._child.kill)
+        overdue = threading.Timer(within_s, self._child.kill)
         overdue.start()
         try:
             line = self._child.stdout.readline()

@@ -24,11 +24,13 @@ KV_MIB = 1024
 
 
 @contextlib.contextmanager
-def compact(model: Path, *, width: int, kv_mib: int = KV_MIB, **options: object) -> Iterator[Side]:
+def compact(
+    model: Path, *, width: int, kv_mib: int = KV_MIB, name: str = "compact", **options: object
+) -> Iterator[Side]:
     """Our engine, with further `CompactOptions`."""
     told = json.dumps({"running_max": width, "kv_bytes": kv_mib * MIB, **options})
     argv = [sys.executable, "-m", "benchmarks.sides.compact", str(model), told]
-    with Side("compact", argv, COMPACT_ENVIRONMENT) as side:
+    with Side(name, argv, COMPACT_ENVIRONMENT) as side:
         yield side
 
 
@@ -58,9 +60,12 @@ def llama(file: Path) -> Iterator[Side]:
 
 def run(side: Side, work: Workload) -> Timed:
     """Compute a workload; every token asked for must have come."""
-    answer = side.call("run", prompts=work.prompts, outputs=work.outputs, width=work.width)
+    tokens = sum(work.outputs)
+    answer = side.call(
+        "run", tokens=tokens, prompts=work.prompts, outputs=work.outputs, width=work.width
+    )
     answer.pop("cached", None)
     timed = Timed(**answer)
-    if timed.tokens != sum(work.outputs):
-        raise RuntimeError(f"{side.name} gave {timed.tokens} tokens for {sum(work.outputs)}")
+    if timed.tokens != tokens:
+        raise RuntimeError(f"{side.name} gave {timed.tokens} tokens for {tokens}")
     return timed

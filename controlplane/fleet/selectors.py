@@ -23,6 +23,12 @@ def fleet_get(of: type[Row], *, user: Actor, **by: Any) -> Row:
     return of.objects.get(**by)
 
 
+def nodes_named(*, user: Actor, text: str, rows_max: int) -> list[models.Node]:
+    """Nodes whose name has this text in it, for staff."""
+    require(user, Action.FLEET_VIEW)
+    return list(models.Node.objects.filter(name__icontains=text).order_by("name")[:rows_max])
+
+
 def node_hardware(*, user: Actor, name: str) -> dict[str, str]:
     """Engine, device and number format of a node as it last said, for staff."""
     require(user, Action.FLEET_VIEW)

@@ -92,6 +92,13 @@ def apikey_list(*, user: Actor, organization_id: UUID | None = None) -> list[Api
         return list(rows.order_by("-id")[:PAGE_ROWS_MAX])
 
 
+def apikeys_named(*, user: Actor, organization_id: UUID, text: str, rows_max: int) -> list[ApiKey]:
+    """Keys of an organization whose label has this text in it, newest first."""
+    with permitted(user, Action.KEY_VIEW, organization_id):
+        rows = ApiKey.objects.filter(organization_id=organization_id, label__icontains=text)
+        return list(rows.order_by("-id")[:rows_max])
+
+
 def apikey_get(*, user: Actor, apikey_id: UUID) -> ApiKey:
     """One key by its row id; raises DoesNotExist for those of strangers."""
     with organization_scope(organization_ids(user=user, action=Action.KEY_VIEW)):

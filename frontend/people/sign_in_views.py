@@ -1,6 +1,7 @@
 """Sign-in, sign-out, one-time links, lost passwords, the choice of organization."""
 
 from typing import Any
+from urllib.parse import urlsplit
 
 from django import forms
 from django.conf import settings
@@ -12,6 +13,7 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.request import split_domain_port
 from django.shortcuts import redirect, render
+from django.urls import Resolver404, resolve
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
@@ -24,7 +26,7 @@ from controlplane.tenants.sign_in import accounts
 from controlplane.tenants.sign_in.recovery import password_link_ask
 from controlplane.tenants.sign_in.sessions import session_signed_out
 from frontend.people import signing
-from frontend.shared.access import choose_organization, notice
+from frontend.shared.access import SESSION_KEY, choose_organization, find_viewer, notice
 from frontend.shared.stepup import unseen
 
 PASSWORD_CHARS_MAX = 1_024
@@ -129,7 +131,18 @@ def organization_choose(request: HttpRequest) -> HttpResponse:
     if not isinstance(request.user, User):
         raise PermissionDenied
     choose_organization(request, request.user, request.POST.get("organization", ""))
-    return redirect("overview")
+    return redirect(_same_page(request, request.user))
+
+
+def _same_page(request: HttpRequest, user: User) -> str:
+    """The page that the choice was made on, where it is open in the organization chosen, too."""
+    viewer = find_viewer(user, request.session[SESSION_KEY])
+    try:
+        name = resolve(urlsplit(request.headers.get("Referer", "")).path).url_name
+    except Resolver404:
+        name = None
+    open_to_them = {entry.name for _, entries in viewer.navigation for entry in entries}
+    return name if name in open_to_them and name is not None else "overview"
 
 
 ASKS_MAX = 30

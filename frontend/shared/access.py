@@ -29,6 +29,7 @@ SESSION_KEY = "organization"
 SHOWN_FIELD = "organization_shown"
 SHOWN_HEADER = "X-Organization-Shown"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+PLACE_COLORS = 6
 LEFT = "You are no longer a member of the selected organization."
 
 
@@ -76,14 +77,19 @@ class Viewer:
         return sees_shared_figures(self.user)
 
     @property
+    def place_color(self) -> int:
+        """Of the colours that tell organizations apart, the one of the organization shown."""
+        return self.organization.id.int % PLACE_COLORS
+
+    @property
     def navigation(self) -> list[tuple[str, Entries]]:
-        """Links that lead somewhere for this role; a section of none is left out."""
+        """Links that lead somewhere for this role; a group of none is left out."""
         shared = (False, True) if self.sees_shared else (False,)
         allowed = {
             title: tuple(one for one in entries if self.may(one.action) and one.shared in shared)
             for title, entries in NAVIGATION.items()
         }
-        return [section for section in allowed.items() if section[1]]
+        return [group for group in allowed.items() if group[1]]
 
     def projects(self) -> list[Project]:
         rows = project_list(user=self.user)

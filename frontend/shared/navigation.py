@@ -1,4 +1,4 @@
-"""The side bar: its sections and links, in their order on the page."""
+"""The side bar: its groups and links, in their order on the page."""
 
 from typing import NamedTuple
 
@@ -18,37 +18,39 @@ class NavigationEntry(NamedTuple):
 
 
 Entries = tuple[NavigationEntry, ...]
-# Sections of links that belong together; those in daily use come first and need no title.
+# Groups of links that belong together, of which a page shows its own open.
 NAVIGATION: dict[str, Entries] = {
-    "": (
+    "Observe": (
         NavigationEntry("overview", "Overview", Action.ORGANIZATION_VIEW),
+        NavigationEntry("requests", "Requests", Action.REQUEST_VIEW),
         NavigationEntry("latency", "Latency", Action.ORGANIZATION_VIEW, shared=True),
         NavigationEntry("cache", "Cache", Action.ORGANIZATION_VIEW),
-        NavigationEntry("requests", "Requests", Action.REQUEST_VIEW),
-        NavigationEntry("conversations", "Conversations", Action.CONTENT_READ),
         NavigationEntry("slos", "SLOs", Action.SLO_VIEW),
         NavigationEntry("stages", "Stages", Action.SLO_VIEW, shared=True),
         NavigationEntry("insights", "Insights", Action.REQUEST_VIEW),
+        NavigationEntry("conversations", "Conversations", Action.CONTENT_READ),
+    ),
+    "Build": (
+        NavigationEntry("playground", "Playground", Action.PLAYGROUND_USE),
         NavigationEntry("models", "Models", Action.CATALOG_VIEW),
         NavigationEntry("keys", "Keys", Action.KEY_VIEW),
-        NavigationEntry("playground", "Playground", Action.PLAYGROUND_USE),
-        NavigationEntry("batches", "Batches", Action.BATCH_MANAGE),
         NavigationEntry("prompts", "Templates", Action.TEMPLATE_VIEW),
+        NavigationEntry("batches", "Batches", Action.BATCH_MANAGE),
         NavigationEntry("api_page", "API & snippets", Action.KEY_VIEW),
     ),
     "Organization": (
         NavigationEntry("projects", "Projects", Action.ORGANIZATION_VIEW),
-        NavigationEntry("limits", "Limits", Action.ORGANIZATION_VIEW),
         NavigationEntry("members", "Members", Action.MEMBER_VIEW),
+        NavigationEntry("limits", "Limits", Action.ORGANIZATION_VIEW),
         NavigationEntry("admin_keys", "Admin keys", Action.ADMIN_KEY_MANAGE),
         NavigationEntry("audit", "Audit", Action.AUDIT_VIEW),
     ),
-    "Money": (
+    "Billing": (
         NavigationEntry("spend", "Spend", Action.LEDGER_VIEW),
         NavigationEntry("budgets", "Budgets", Action.LEDGER_VIEW),
-        NavigationEntry("ledger", "Ledger", Action.LEDGER_VIEW),
         NavigationEntry("invoices", "Invoices", Action.LEDGER_VIEW),
         NavigationEntry("wallet", "Wallet", Action.LEDGER_VIEW),
+        NavigationEntry("ledger", "Ledger", Action.LEDGER_VIEW),
         NavigationEntry("exports", "Exports", Action.EXPORT_MAKE),
     ),
     "Installation": (

@@ -288,6 +288,13 @@ class GatewayAddress(Frame, frozen=True):
     url: str
 
 
+class Offers(Frame, tag="offers", frozen=True):
+    """What the node serves from now on, in place of what its hello said; jobs under way go on."""
+
+    models: list[ModelOffer]
+    capabilities: list[str]
+
+
 class Welcome(Frame, tag="welcome", frozen=True):
     """The gateway accepted the link; `gateway` is its instance id, `gateways` are all that live.
 
@@ -381,20 +388,7 @@ class Ping(Frame, tag="ping", frozen=True):
     received: int = 0
 
 
-FromNode = (
-    Hello | Resume | Credits | AssetPart | Step | KvEvents | Report | Rejected | Draining | Pong
-)
-FromGateway = (
-    Welcome
-    | Resumed
-    | Gateways
-    | CreditsTaken
-    | Drain
-    | Undrain
-    | Job
-    | Cancel
-    | Ack
-    | AssetRequest
-    | KvSnapshotRequest
-    | Ping
-)
+_Standing = Hello | Offers | Resume | Credits | Draining | Pong
+FromNode = _Standing | AssetPart | Step | KvEvents | Report | Rejected
+_Asked = Job | Cancel | Ack | AssetRequest | KvSnapshotRequest | Ping
+FromGateway = Welcome | Resumed | Gateways | CreditsTaken | Drain | Undrain | _Asked

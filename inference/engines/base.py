@@ -63,7 +63,8 @@ class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
     `dimensions` are the sizes of vectors that an engine which embeds can make, its own first;
     `ceilings` and `path` are known once it has started, where it can say them; the node measures
     the rates of `path`. `silence_s` is how long a server behind the engine may send nothing, 0
-    where there is none.
+    where there is none. `models` are names and windows where it serves several, which may change;
+    then `model` names none of them, and it is not `probed`: each token would be paid for.
     """
 
     engine: str
@@ -80,6 +81,8 @@ class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
     ceilings: Ceilings | None = None
     path: ComputePath | None = None
     silence_s: float = 0.0
+    models: tuple[tuple[str, int], ...] = ()
+    probed: bool = True
 
     @property
     def reports_steps(self) -> bool:

@@ -44,6 +44,14 @@ ENGINES = {
         credits_option="credits",
         model="optional",
     ),
+    "hosted": EngineEntry(
+        about="models of hosted providers, for `manage.py connector`, which writes what it serves"
+        " to standard input",
+        engine="inference.engines.hosted.engine:HostedEngine",
+        options="inference.engines.hosted.engine:HostedOptions",
+        credits_option="credits",
+        model="optional",
+    ),
     "embed": EngineEntry(
         about="a BERT encoder, for /v1/embeddings, /v1/rerank and /v1/score",
         engine="inference.engines.embed:EmbedEngine",

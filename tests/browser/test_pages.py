@@ -16,7 +16,7 @@ from controlplane.kernel.spans import SPANS
 from controlplane.tenants.keys import apikey_create
 from controlplane.tenants.services import project_create
 from tests.browser.site import Site, elsewhere
-from tests.browser.watch import PHONE, Watch, ask, check, wider_than_screen
+from tests.browser.watch import PHONE, Watch, ask, check, fits, turn
 
 RANGE = "range=6h"
 CHARTS = {
@@ -77,12 +77,62 @@ def test_pages_are_accessible_and_fit(site: Site, watch: Watch) -> None:
         check(page)
 
 
-def test_a_phone_shows_which_of_the_many_pages_is_open(site: Site, watch: Watch) -> None:
+def test_a_phone_has_the_pages_and_the_account_in_a_drawer(site: Site, watch: Watch) -> None:
     page = watch.sign_in(site, size=PHONE)
     for path in ("/", "/members", "/exports"):
+        turn(page, PHONE, False)
         page.goto(path)
-        expect(page.locator(".nav [aria-current]")).to_be_in_viewport(ratio=0.9)
-        assert wider_than_screen(page) <= 0
+        here = page.locator(".nav [aria-current]")
+        expect(here).to_be_hidden()
+        page.get_by_role("button", name="Menu").click()
+        expect(here).to_be_in_viewport(ratio=0.9)
+        expect(page.get_by_title("Your account")).to_be_visible()
+        fits(page)
+    page.get_by_role("button", name="Menu").press("Enter")
+    expect(page.get_by_title("Your account")).to_be_hidden()
+
+
+def test_all_groups_of_pages_are_in_sight(site: Site, watch: Watch) -> None:
+    page = watch.sign_in(site)
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.goto("/members")
+    groups = page.locator(".nav summary")
+    expect(groups).to_have_count(5)
+    for group in groups.all():
+        group.click()
+        for each in [*groups.all(), *page.locator(".nav details[open] a").all()]:
+            expect(each).to_be_in_viewport(ratio=1.0)
+    expect(page.locator(".nav details[open]")).to_have_count(1)
+
+
+def test_a_row_opens_the_request_that_it_shows(site: Site, watch: Watch) -> None:
+    page = watch.sign_in(site)
+    page.goto(f"/requests?{RANGE}")
+    row = page.locator("table:has(caption:text-is('Requests')) tbody tr").first
+    link = str(row.get_by_role("link").first.get_attribute("href"))
+    row.locator("td[data-label='Total']").click()
+    page.wait_for_url(f"**{link}")
+
+
+def test_anything_is_found_by_the_keyboard(site: Site, watch: Watch) -> None:
+    page = watch.sign_in(site)
+    page.goto("/members")
+    page.keyboard.press("Control+k")
+    box = page.get_by_role("searchbox")
+    expect(box).to_be_focused()
+    box.press_sequentially("support")
+    expect(page.locator("#found a").first).to_contain_text("support bot")
+    check(page)
+    page.keyboard.press("ArrowDown")
+    expect(page.locator("#found a").first).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(box).to_be_hidden()
+    page.keyboard.press("Control+k")
+    # As a client knows it, in a ticket.
+    box.fill(f"chatcmpl-{site.requests[-1].hex}")
+    expect(page.locator("#found a")).to_have_count(1)
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/requests/req_{site.requests[-1].hex}")
 
 
 @pytest.mark.parametrize("path", CHARTS)
@@ -282,6 +332,7 @@ def test_a_key_is_made_copied_and_revoked_by_hand(site: Site, watch: Watch) -> N
     secret = page.locator("#new-key").inner_text()
     assert re.fullmatch(r"sk_sluice_\w{12}_\w{43}_\w{6}", secret)
     stores = "JSON.stringify([{...localStorage}, {...sessionStorage}])"
+    page.get_by_text("Observe", exact=True).click()
     page.get_by_role("link", name="Requests").click()
     expect(page.get_by_role("heading", name="Requests", exact=True)).to_be_visible()
     assert secret not in page.evaluate(stores)

@@ -143,6 +143,7 @@ ROUTES: tuple[Route, ...] = (
     R("GET", "requests.csv", Action.REQUEST_VIEW),
     R("GET", "requests/exemplar", Action.REQUEST_VIEW, query="measure=total&value=20000"),
     R("GET", "requests/<req:request_id>", Action.REQUEST_VIEW),
+    R("GET", "find", SIGNED_IN, query="q=keys"),
     R("GET", "playground", Action.PLAYGROUND_USE),
     R("POST", "playground/token", Action.PLAYGROUND_USE, {"project": "{project}"}),
     # Asked for until the cost is known: of a request that is not theirs strangers never learn it.

@@ -21,10 +21,11 @@ from inference.engines.admission import check_room, check_text_job
 from inference.engines.base import NO_STEP, EngineEvents, EngineFacts, clock_us
 from inference.engines.remote.cache import CacheFollower
 from inference.engines.remote.errors import UNAUTHORIZED, ServerRefused, error_in_stream
-from inference.engines.remote.events import DONE, UpstreamBroken, read_chunk
+from inference.engines.remote.events import UpstreamBroken, read_chunk
 from inference.engines.remote.index import BlockIndex
 from inference.engines.remote.job import RemoteJob, request_of, trace_headers
 from inference.engines.remote.kinds import KINDS, STANDARD, ServerKind
+from inference.engines.remote.messages import MessagesReader
 from inference.engines.remote.server import KEY_VARIABLE, RemoteOptions, Server
 from inference.errors import JobRefused, ModelError
 
@@ -103,7 +104,12 @@ class RemoteEngine:
         path, body = request_of(job, self._options, self._kind)
         if self._index is not None:
             self._index.send(job)
-        running = RemoteJob(job, clock_us(), counts_choices=self._kind.counts)
+        running = RemoteJob(
+            job,
+            clock_us(),
+            counts_choices=self._kind.counts,
+            read=MessagesReader().read if self._kind.messages else read_chunk,
+        )
         self._running[job.request] = running
         self._tasks[job.request] = self._spawn(self._serve(running, path, body))
 
@@ -180,12 +186,12 @@ class RemoteEngine:
 
     def _take(self, running: RemoteJob, event: bytes) -> bool:
         """One event of a job; False when it has ended. Raises `JobRefused`, `UpstreamBroken`."""
-        if event == DONE:
+        chunk = running.read(event)
+        if chunk is None:
             if not running.all_ended:
                 raise UpstreamBroken("the end mark came before the end of every choice")
             self._end(running, "stop")
             return False
-        chunk = read_chunk(event)
         if chunk.error is not None:
             raise error_in_stream(chunk.error, key=self._options.key)
         self._emit(running.take(chunk, clock_us()))

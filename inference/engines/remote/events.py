@@ -197,8 +197,10 @@ class Chunk(msgspec.Struct):
 _decoder = msgspec.json.Decoder(Chunk)
 
 
-def read_chunk(data: bytes) -> Chunk:
-    """Decode the data of one event; raises `UpstreamBroken`."""
+def read_chunk(data: bytes) -> Chunk | None:
+    """Decode the data of one event; None for the last. Raises `UpstreamBroken`."""
+    if data == DONE:
+        return None
     try:
         return _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -1,13 +1,15 @@
 """One job on its way through a remote server: its request body, its counts and its outputs."""
 
 import base64
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from inference.contract.frames import BYTES_PER_TOKEN, Job, Output, Processing, Timing, Usage
-from inference.engines.remote.events import Choice, Chunk, ReportedUsage
+from inference.engines.remote.events import Choice, Chunk, ReportedUsage, read_chunk
 from inference.engines.remote.kinds import ServerKind
+from inference.engines.remote.messages import PATH, messages_body
 from inference.engines.remote.server import RemoteOptions
 from inference.errors import JobRefused
 
@@ -39,6 +41,9 @@ def request_of(job: Job, options: RemoteOptions, kind: ServerKind) -> tuple[str,
         raise JobRefused("bad_job", f"request_json: {error}") from error
     except RecursionError as error:
         raise JobRefused("bad_request", "the request is nested too deeply") from error
+    if kind.messages:
+        whole = msgspec.json.decode(job.request_json)
+        return PATH, msgspec.json.encode(messages_body(whole, job, options.upstream_model))
     if job.pictures:
         body["messages"] = _with_pictures(job, body.get("messages", b"[]"))
     path = "/completions" if "prompt" in body else "/chat/completions"
@@ -100,16 +105,24 @@ class RemoteJob:
     """A job that the server has, from its request to its last output.
 
     A choice's `finish` is delayed until the server has sent its count, which comes last.
-    `counts_choices`: what the server counts on the way is of that choice alone.
+    `counts_choices`: what the server counts on the way is of that choice alone. `read` is how an
+    event of its answer is read.
     """
 
     __slots__ = (
         "_chars", "_completions", "_counts_choices", "_ends", "_first_us", "_heard_us", "_open",
-        "_pieces", "_received_us", "_reported", "_thoughts", "job",
+        "_pieces", "_received_us", "_reported", "_thoughts", "job", "read",
     )  # fmt: skip
 
-    def __init__(self, job: Job, received_us: int, *, counts_choices: bool) -> None:
-        self.job = job
+    def __init__(
+        self,
+        job: Job,
+        received_us: int,
+        *,
+        counts_choices: bool,
+        read: Callable[[bytes], Chunk | None] = read_chunk,
+    ) -> None:
+        self.job, self.read = job, read
         self._counts_choices = counts_choices
         self._received_us = self._heard_us = received_us
         self._first_us: int | None = None

@@ -23,7 +23,8 @@ class ServerKind(msgspec.Struct, frozen=True, kw_only=True):
     a dot, may end. `paths` from its root tell its version in the last of `fields`; one that has all
     of them is recognised by it, too. `adds` and `lacks` are capabilities; `counts`: it counts in
     every chunk of a stream; `publishes`: it has a channel of cache events, which `tells_salts` or
-    not; `scores`: it tells log probabilities by token ids. `key` is the header of its key.
+    not; `scores`: it tells log probabilities by token ids. `key` is the header of its key, `also`
+    are others that it demands; `messages`: its API is Anthropic's.
     """
 
     owners: tuple[str, ...] = ()
@@ -37,6 +38,8 @@ class ServerKind(msgspec.Struct, frozen=True, kw_only=True):
     tells_salts: bool = True
     scores: bool = False
     key: str = BEARER
+    also: tuple[tuple[str, str], ...] = ()
+    messages: bool = False
 
     @property
     def capabilities(self) -> tuple[Capability, ...]:
@@ -72,7 +75,10 @@ KINDS = {
     ),
     "anthropic": ServerKind(
         hosts=(".api.anthropic.com",),
-        lacks=f"n logit_bias seed frequency_penalty presence_penalty grammar {_HOSTED}",
+        lacks="n prompts logit_bias seed frequency_penalty presence_penalty grammar min_p",
+        key="x-api-key",
+        also=(("anthropic-version", "2023-06-01"),),
+        messages=True,
     ),
     "azure": ServerKind(
         hosts=(".openai.azure.com", ".services.ai.azure.com"), lacks=_HOSTED, key="api-key"

@@ -8,11 +8,11 @@ and into no log.
 import asyncio
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlencode, urlsplit, urlunsplit
 
 import httpx2
 import msgspec
@@ -55,7 +55,8 @@ class RemoteOptions:
     `context_window` None asks the server. `vision` auto believes its list of models
     whether it takes images, `server` auto its answers which of `KINDS` it is. `kv_events` are the
     addresses of its cache events and, behind a comma, of their replays, `socket` a local one
-    instead of that of `url`; `priorities`: it takes requests in their order. The key is read from
+    instead of that of `url`; `priorities`: it takes requests in their order; `api_version` is said
+    with each request to it, where it is given. The key is read from
     the environment, never from the command line, where every user of the machine could see it.
     Raises ValueError.
     """
@@ -71,6 +72,7 @@ class RemoteOptions:
     kv_events: str = ""
     socket: str = ""
     priorities: bool = False
+    api_version: str = ""
     connect_timeout_s: float = CONNECT_TIMEOUT_S
     first_byte_timeout_s: float = FIRST_BYTE_TIMEOUT_S
     idle_timeout_s: float = IDLE_TIMEOUT_S
@@ -135,12 +137,19 @@ class Server:
     def __init__(self, options: RemoteOptions) -> None:
         self._options = options
         self.kind, self.version = options.server, ""
+        # Learns from the status and the headers of each answer.
+        self.told_head: Callable[[int, Mapping[str, str]], None] | None = None
+        self._query = f"?{urlencode({'api-version': options.api_version})}"
+        if not options.api_version:
+            self._query = ""
         if self.kind == AUTO:
             self.kind = kind_at(urlsplit(options.url).hostname or "")
         headers = {"accept-encoding": "identity", "user-agent": "sluice-node"}
         if options.key:
             header = BEARER if self.kind == AUTO else KINDS[self.kind].key
             headers[header] = f"Bearer {options.key}" if header == BEARER else options.key
+        if self.kind != AUTO:
+            headers |= dict(KINDS[self.kind].also)
         # Streams that are just ending briefly hold theirs next to those of new jobs.
         limits = httpx2.Limits(
             max_connections=2 * options.credits,
@@ -167,7 +176,7 @@ class Server:
         """Look the model up in the server's list, where it has one; raises `ModelError`."""
         options = self._options
         try:
-            status, body = await self._get(f"{options.url}/models", LIST_TIMEOUT_S)
+            status, body = await self._get(f"{options.url}/models{self._query}", LIST_TIMEOUT_S)
         except (httpx2.HTTPError, TimeoutError, OSError) as error:
             reason = clean(f"{type(error).__name__}: {error}", options.key)
             raise ModelError(f"--url: {options.url} does not answer: {reason}") from error
@@ -252,7 +261,10 @@ class Server:
             min(end_s, now() + self._options.first_byte_timeout_s)
         ) as bound:
             async with self._client.stream(
-                "POST", self._options.url + path, content=body, headers=_JSON | headers
+                "POST",
+                self._options.url + path + self._query,
+                content=body,
+                headers=_JSON | headers,
             ) as response:
                 await self._check(response)
                 async for data in response.aiter_raw():
@@ -267,6 +279,8 @@ class Server:
 
     async def _check(self, response: httpx2.Response) -> None:
         """Accept only a stream of events; raises `JobRefused`."""
+        if self.told_head is not None:
+            self.told_head(response.status_code, response.headers)
         if response.status_code != httpx2.codes.OK:
             body = await _bounded(response, ERROR_BYTES_MAX)
             raise refusal_of(response.status_code, body, key=self._options.key)

@@ -20,16 +20,12 @@ function openDialog(button) {
   dialog.showModal();
 }
 
-/** Scroll the list of pages, not the page, to where the reader is. */
-function showHere() {
-  const list = document.querySelector(".nav");
-  const here = list?.querySelector("[aria-current]");
-  if (!here) return;
-  const [frame, link] = [list, here].map((one) => one.getBoundingClientRect());
-  list.scrollBy(
-    link.left - frame.left - (frame.width - link.width) / 2,
-    link.top - frame.top - (frame.height - link.height) / 2,
-  );
+function openFinder() {
+  const finder = document.getElementById("finder");
+  if (!finder) return;
+  finder.showModal();
+  // What was sought before is sought again: it may be there by now.
+  finder.querySelector("input").dispatchEvent(new Event("finder-opened"));
 }
 
 async function copyText(button) {
@@ -49,10 +45,16 @@ async function copyText(button) {
 document.addEventListener("click", (event) => {
   const opener = event.target.closest("[data-opens]");
   if (opener) openDialog(opener);
+  if (event.target.closest("[data-finder]") && !event.ctrlKey && !event.metaKey) {
+    event.preventDefault();
+    openFinder();
+  }
   const closer = event.target.closest("[data-closes]");
   if (closer) closer.closest("dialog").close();
   const copier = event.target.closest("[data-copies]");
   if (copier) copyText(copier);
+  const menu = event.target.closest("[data-menu]");
+  if (menu) menu.setAttribute("aria-expanded", String(menu.ariaExpanded !== "true"));
 });
 
 document.addEventListener("change", (event) => {
@@ -80,6 +82,38 @@ addEventListener("pageshow", () => {
 // j and k go to the neighbours, Escape goes back; none of them while something is being typed.
 const KEY_LINKS = { j: "[rel='next']", k: "[rel='prev']", Escape: "[data-back]" };
 
+/** A row opens what its head links to; what can be pressed or marked in it stays as it is. */
+document.addEventListener("click", (event) => {
+  const link = event.target.closest("tbody tr")?.querySelector("th[scope='row'] > a:only-child");
+  if (!link || event.target.closest("a, button, input, select, label, summary") || String(getSelection())) return;
+  if (event.ctrlKey || event.metaKey) window.open(link.href, "_blank", "noopener");
+  else link.click();
+});
+
+/** Ctrl-K searches from anywhere; in what was found the arrows move, and Enter opens the first. */
+document.addEventListener("keydown", (event) => {
+  if (event.key === "k" && (event.ctrlKey || event.metaKey)) {
+    if (document.querySelector("dialog[open]")) return;
+    event.preventDefault();
+    openFinder();
+    return;
+  }
+  const dialog = event.target.closest("#finder");
+  if (!dialog || !["ArrowDown", "ArrowUp", "Enter"].includes(event.key)) return;
+  const places = [...dialog.querySelectorAll("input, .found a")];
+  const at = places.indexOf(event.target);
+  if (event.key === "Enter") {
+    // Before anything is found, the form is sent to the page of results.
+    if (at !== 0 || places.length === 1) return;
+    event.preventDefault();
+    places[1].click();
+    return;
+  }
+  event.preventDefault();
+  const step = event.key === "ArrowDown" ? 1 : -1;
+  places[(at + step + places.length) % places.length].focus();
+});
+
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.target.closest("input, select, textarea, dialog[open]")) return;
@@ -90,7 +124,6 @@ document.addEventListener("keydown", (event) => {
 });
 
 whenRead(() => {
-  showHere();
   document.querySelector("form[data-goes-on]")?.requestSubmit();
   document.querySelector("dialog[data-open]")?.showModal();
   document.querySelector("[data-focus]")?.focus();

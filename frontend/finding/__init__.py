@@ -1,0 +1,1 @@
+"""Find anything by its name or id, from every page."""
