@@ -64,12 +64,12 @@ class Node:
         self._worked_s = 0.0
         self._load = Load(self.jobs)
         self._pulse = Pulse(engine)
-        self._news = CacheNews(self._send_all)
         self._serving = False
         self._tasks: set[asyncio.Task[None]] = set()
         facts = engine.facts
         self._credits = CreditShares(min(options.credits or facts.credits, facts.credits))
         self.links = GatewayLinks(options.gateways, dial=self._dial, drop=self._drop)
+        self._news = CacheNews(self.links.send_all)
 
     async def start(self) -> None:
         """Load the engine, prove it with one token, dial all gateways; raises `ModelError`."""
@@ -152,10 +152,6 @@ class Node:
 
     def on_kv(self, events: frames.KvEvents) -> None:
         self._news.add(events)
-
-    def _send_all(self, data: bytes) -> None:
-        for link in self.links:
-            link.send_bytes(data)
 
     def on_refused(self, request: bytes, refused: JobRefused) -> None:
         if self._probe is not None and self._probe.request == request:
@@ -283,7 +279,6 @@ class Node:
             link.send(frames.Rejected(request=job.request, code=refused.code, message=str(refused)))
 
     def _send_snapshot(self, link: GatewayLink) -> None:
-        self._news.flush()
         link.send_bytes(self._news.snapshot(self._engine.kv_snapshot()))
 
     def _send_reports(self, link: GatewayLink) -> None:

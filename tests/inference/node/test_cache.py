@@ -60,12 +60,11 @@ async def test_nothing_waits_while_the_engine_rests(reader: Reader) -> None:
         assert reader.has == set(split_hashes(blocks(*range(1, seq + 1))))
 
 
-async def test_a_snapshot_goes_on_from_what_was_sent(reader: Reader) -> None:
+async def test_a_snapshot_may_know_what_is_still_kept_back(reader: Reader) -> None:
     news = CacheNews(reader.take)
     news.idle = False
     for seq in (7, 8, 9):
         news.add(KvEvents(seq=seq, stored=blocks(seq), removed=b""))
-    news.flush()
     reader.take(news.snapshot(KvEvents(seq=9, stored=blocks(7, 8, 9), removed=b"", snapshot=True)))
     news.add(KvEvents(seq=10, stored=blocks(10), removed=blocks(7)))
     news.flush()
