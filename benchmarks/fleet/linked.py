@@ -35,6 +35,7 @@ from inference.contract.frames import (
 MODEL = "measured"
 POOL = "default"
 BINARY, MASKED, IN_TWO, IN_EIGHT = 0x82, 0x80, 126, 127
+SERVER_PING, CLIENT_PONG = 0x89, 0x8A
 NO_MASK = bytes(4)
 READY = "ready"
 WELCOME_S_MAX = 30.0
@@ -112,6 +113,10 @@ class LinkedNode(asyncio.Protocol):
             del self._buffer[:stop]
             if code == BINARY:
                 self._take(message)
+            elif code == SERVER_PING:
+                self._transport.write(
+                    bytes((CLIENT_PONG, MASKED | len(message))) + NO_MASK + message
+                )
 
     def step(self) -> None:
         """Send the load."""
