@@ -1,7 +1,7 @@
 """Which node has which KV blocks: block hash to a set of nodes, exact by the nodes' own events.
 
 One index per block size. A node's blocks are prefix-closed (a block is findable only with all its
-parents), so along a chain the bitmap only shrinks and each change can be galloped to.
+parents), so along a chain the bitmap only shrinks and each change is found by halving.
 """
 
 from collections import Counter
@@ -162,16 +162,29 @@ class PrefixIndex:
     def match(self, chain: Sequence[bytes]) -> list[Level]:
         """How far nodes have this chain: levels of growing depth and shrinking bitmaps."""
         levels: list[Level] = []
-        bitmaps, get = self._sets.bitmaps, self._table.get
-        depth, nodes = 0, bitmaps[get(chain[0])] if chain else 0
+        bitmaps, get, end = self._sets.bitmaps, self._table.get, len(chain)
+        nodes = bitmaps[get(chain[0])] if chain else 0
+        # What was found at places beyond the level, the nearest last; the chain's end is asked
+        # first, since a prompt that was there before has all of it.
+        ahead = [(end - 1, bitmaps[get(chain[-1])])] if nodes and end > 1 else []
+        low = 0
         while nodes:
-            # Invariant: every node of `nodes` has the blocks up to and including `depth`.
-            depth = self._last_with(chain, depth, nodes)
-            levels.append(Level(depth + 1, nodes))
-            depth += 1
-            if depth == len(chain):
+            # Invariant: every node of `nodes` has the blocks up to and including `low`.
+            while ahead and ahead[-1][1] & nodes == nodes:
+                low, _ = ahead.pop()
+            high = ahead[-1][0] if ahead else end
+            while high - low > 1:
+                middle = (low + high) // 2
+                found = bitmaps[get(chain[middle])]
+                if found & nodes == nodes:
+                    low = middle
+                else:
+                    high = middle
+                    ahead.append((middle, found))
+            levels.append(Level(high, nodes))
+            if high == end:
                 break
-            nodes &= bitmaps[get(chain[depth])]
+            nodes &= ahead[-1][1]
         return levels
 
     def cached_blocks(self, chain: Sequence[bytes]) -> dict[str, int]:
@@ -194,22 +207,6 @@ class PrefixIndex:
             names.append(self._names[lowest.bit_length() - 1])
             nodes ^= lowest
         return names
-
-    def _last_with(self, chain: Sequence[bytes], start: int, nodes: int) -> int:
-        """Last position from `start` on where all of `nodes` have the block: gallop, then halve."""
-        bitmaps, get = self._sets.bitmaps, self._table.get
-        last, low, stride = len(chain) - 1, start, 1
-        while (probe := low + stride) <= last and bitmaps[get(chain[probe])] & nodes == nodes:
-            low = probe
-            stride *= 2
-        high = min(low + stride, last + 1)
-        while high - low > 1:
-            middle = (low + high) // 2
-            if bitmaps[get(chain[middle])] & nodes == nodes:
-                low = middle
-            else:
-                high = middle
-        return low
 
     def _empty(self, entry: NodeBlocks) -> None:
         """Its blocks are no longer counted; those that nobody else has are swept by and by."""
