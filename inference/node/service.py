@@ -208,8 +208,9 @@ class Node:
                 context_window=window,
                 vocab_size=facts.vocab_size,
                 dimensions=list(facts.dimensions),
+                adapter=name in facts.adapters,
             )
-            for name, window in facts.models or [(facts.model, facts.context_window)]
+            for name, window in facts.offered
         ]
 
     def on_welcome(self, link: GatewayLink, frame: frames.Welcome, before: str) -> None:

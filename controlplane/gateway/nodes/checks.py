@@ -263,7 +263,7 @@ def text_output_problem(output: frames.Output, *, choices: int, vocab_size: int 
     if len(calls) > TOOL_CALLS_MAX or any(not 0 <= c.index < TOOL_CALLS_MAX for c in calls):
         return f"output.tool_calls: more than {TOOL_CALLS_MAX}"
     parts = (part for c in calls for part in (c.id, c.name, c.arguments))
-    texts = (output.text, output.reasoning, *parts)
+    texts = (output.text, output.reasoning, output.transfer, *parts)
     if sum(len(part or "") for part in texts) > frames.OUTPUT_TEXT_CHARS_MAX:
         return f"output.text: more than {frames.OUTPUT_TEXT_CHARS_MAX} characters"
     return usage_problem(output.usage) or timing_problem(output.timing)
