@@ -85,6 +85,9 @@ SecondFactorId = Annotated[str, kind("factor")]
 NodeId = Annotated[str, kind("node")]
 EnrolmentTokenId = Annotated[str, kind("token")]
 ModelDigestId = Annotated[str, kind("digest")]
+HostId = Annotated[str, kind("host")]
+DeploymentId = Annotated[str, kind("deployment")]
+DeploymentReplicaId = Annotated[str, kind("replica")]
 AuditEntryId = Annotated[str, kind("audit")]
 
 
