@@ -28,7 +28,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Need:
-    """Bytes that one replica takes, and the figures that the part for keys and values is made of."""
+    """Bytes that one replica takes; `formula` is what its keys and values are made of."""
 
     weights: int
     kv: int
@@ -80,9 +80,7 @@ def place(size: ModelSize, shape: Shape, spots: Iterable[Spot]) -> tuple[Spot, N
     found = [(spot, need_of(size, shape, gpu=spot.gpu is not None)) for spot in spots]
     if not found:
         return "No host with an agent that answers may take it."
-    fits = [
-        (spot, need) for spot, need in found if spot.free is not None and _left(spot, need) >= 0
-    ]
+    fits = [each for each in found if _left(*each) >= 0]
     if fits:
         return max(fits, key=lambda each: _left(*each))
     told = dict.fromkeys(str(need) for _, need in found)
@@ -96,4 +94,5 @@ def gib(size: int) -> str:
 
 
 def _left(spot: Spot, need: Need) -> int:
+    """What stays free; less than nothing where that is not known."""
     return (spot.free or 0) - need.total

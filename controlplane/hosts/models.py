@@ -34,7 +34,8 @@ class Deployment(BaseModel):
 
     Each change of what runs is a new `generation`, whose replicas take over one by one. `sizes` are
     what hosts said of the model, `files_digest` what its first replica had, both of this
-    generation; `message` says why replicas are not placed. A removed one goes with its last replica.
+    generation; `message` says why replicas are not placed. A removed one goes with its last
+    replica.
     """
 
     name = models.CharField(max_length=HOST_CHARS_MAX, unique=True)

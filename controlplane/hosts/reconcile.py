@@ -108,9 +108,7 @@ def _add(row: Deployment, hosts: list[Host], placed: list[ReplicaView]) -> str:
     sound = {name: size for name, size in sizes.items() if not size.error}
     if row.source_kind == "hub":
         # It is the same for all.
-        sound = (
-            dict.fromkeys((host.name for host in may), next(iter(sound.values()))) if sound else {}
-        )
+        sound = {host.name: size for size in sound.values() for host in may}
     elif any(host.name not in sizes for host in may):
         return ""
     able = [host for host in may if host.name in sound]
@@ -155,7 +153,7 @@ def _free_name(name: str) -> str:
 
 
 def _spots(host: Host, placed: Iterable[ReplicaView]) -> list[Spot]:
-    """A host's GPUs or, where it has none, its memory, less what its replicas have not taken yet."""
+    """A host's GPUs or else its memory, less what its replicas have not taken yet."""
     told = msgspec.convert(host.inventory, Inventory)
     here = [each for each in placed if each.row.host_id == host.id]
     if not told.gpus:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Standing:
-    """A replica that is not leaving: of the generation that is wanted, and ready to serve or not."""
+    """A replica that is not leaving: of the wanted generation, and ready to serve or not."""
 
     id: str
     current: bool

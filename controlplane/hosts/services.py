@@ -138,7 +138,7 @@ def deployment_change(
         if row.removed_at:
             raise ValidationError({"name": "This deployment is being removed."})
         before = {name: getattr(row, name) for name in names}
-        after = before | values
+        after = {**before, **values}
         _check(DeploymentDraft(**after))
         if any(before[name] != after[name] for name in RUNS):
             row.generation += 1

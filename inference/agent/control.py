@@ -41,7 +41,7 @@ class _Stay(urllib.request.HTTPRedirectHandler):
 
 
 class ControlPlane:
-    """The control plane at `url`; raises BadOption for one that would carry secrets in the clear."""
+    """The control plane at `url`; raises BadOption for one that carries secrets in the clear."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)

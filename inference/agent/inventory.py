@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -34,7 +35,7 @@ def inventory(folder: Path, nvml: Any = None) -> Inventory:
 def nvml_module() -> Any:
     """`pynvml`, ready to be asked; None where it or the driver is not there."""
     try:
-        import pynvml
+        pynvml = import_module("pynvml")
     except ImportError:
         return None
     try:

@@ -1,8 +1,7 @@
 """A model on this host: what it needs, fetching it from the hub, and the digest of its files."""
 
-import os
-import threading
-from collections.abc import Callable
+from dataclasses import dataclass
+from fnmatch import fnmatch
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import msgspec
 from huggingface_hub import HfApi, hf_hub_download, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-from huggingface_hub.utils import tqdm
+from huggingface_hub.file_download import repo_folder_name
 
 from inference.contract.hosts import TEXT_CHARS_MAX, ModelSize, ModelSource
 
@@ -23,6 +22,7 @@ VALUE_BYTES_UNKNOWN = 4
 # Left free beside a model that is fetched.
 DISK_SPARE = 1 << 30
 READ_BYTES = 1 << 20
+FETCHES_AT_ONCE = 2
 HUB_REFUSALS = (OSError, ValueError, HfHubHTTPError, HFValidationError)
 
 
@@ -30,8 +30,22 @@ class ModelAway(Exception):
     """A model cannot be had; the message says why."""
 
 
+@dataclass(frozen=True)
+class Looked:
+    """What a model needs, and the files that hold it once it is fetched."""
+
+    size: ModelSize
+    blobs: tuple[Path, ...] = ()
+
+    @property
+    def here(self) -> int:
+        """Bytes that have been fetched, those of files under way among them."""
+        found = (each for blob in self.blobs for each in blob.parent.glob(f"{blob.name}*"))
+        return sum(each.stat().st_size for each in found if each.is_file())
+
+
 class HostModels:
-    """HostModels of one host: in folders below `roots`, or fetched into `data`.
+    """Models of one host: in folders below `roots`, or fetched into `data`.
 
     The hub is that of `HF_ENDPOINT`, its token that of `HF_TOKEN`; both stay on the host.
     """
@@ -43,11 +57,18 @@ class HostModels:
     def size(self, source: ModelSource) -> ModelSize:
         """What a model needs; in `error` why that is not known."""
         try:
-            if source.kind == "folder":
-                return self._folder_size(self.folder(source.name))
-            return self._hub_size(source)
-        except (ModelAway, *HUB_REFUSALS) as error:
+            return self.look(source).size
+        except ModelAway as error:
             return ModelSize(error=_told(error))
+
+    def look(self, source: ModelSource) -> Looked:
+        """What a model needs, before it is fetched; raises ModelAway."""
+        try:
+            if source.kind == "folder":
+                return Looked(_folder_size(self.folder(source.name)))
+            return self._hub_look(source)
+        except HUB_REFUSALS as error:
+            raise ModelAway(_told(error)) from error
 
     def folder(self, name: str) -> Path:
         """A folder that the agent may use; raises ModelAway."""
@@ -58,47 +79,58 @@ class HostModels:
             raise ModelAway(f"{name} has no {CONFIG} on this host")
         return path
 
-    def fetch(self, source: ModelSource, progress: Callable[[int], None]) -> Path:
+    def fetch(self, source: ModelSource) -> Path:
         """The model's folder, fetched where it is not here; raises ModelAway.
 
-        `progress` gets bytes as they arrive. What is here already of a fetch is not fetched again.
+        What is here already of a fetch that ended early is not fetched again.
         """
         if source.kind == "folder":
             return self.folder(source.name)
         try:
-            return Path(
-                snapshot_download(
-                    source.name,
-                    revision=source.revision or None,
-                    cache_dir=self._hub,
-                    allow_patterns=PATTERNS,
-                    tqdm_class=_bars(progress),
-                    max_workers=2,
-                )
+            folder = snapshot_download(
+                source.name,
+                revision=source.revision or None,
+                cache_dir=self._hub,
+                allow_patterns=PATTERNS,
+                max_workers=FETCHES_AT_ONCE,
             )
         except HUB_REFUSALS as error:
             raise ModelAway(_told(error)) from error
+        return Path(folder)
 
-    def disk_wrong(self, files: int, free: int | None) -> str:
-        """Why a fetch of so many bytes is refused; empty where there is room, or none known."""
-        if free is None or files + DISK_SPARE <= free:
-            return ""
-        return (
-            f"The disk has {free:,} bytes free; the model takes {files:,}, and {DISK_SPARE:,} "
-            "must stay free."
+    def _hub_look(self, source: ModelSource) -> Looked:
+        info = HfApi().model_info(
+            source.name, revision=source.revision or None, files_metadata=True
+        )
+        wanted = [
+            each
+            for each in info.siblings or []
+            if any(fnmatch(each.rfilename, pattern) for pattern in PATTERNS)
+        ]
+        config = hf_hub_download(source.name, CONFIG, revision=info.sha, cache_dir=self._hub)
+        files = {each.rfilename: each.size or 0 for each in wanted}
+        size = _size(Path(config).read_bytes(), files)
+        blobs = self._hub / repo_folder_name(repo_id=source.name, repo_type="model") / "blobs"
+        names = (each.lfs.sha256 if each.lfs else each.blob_id for each in wanted)
+        return Looked(
+            msgspec.structs.replace(size, revision=info.sha or ""),
+            tuple(blobs / name for name in names if name),
         )
 
-    def _folder_size(self, folder: Path) -> ModelSize:
-        files = {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}
-        return _size((folder / CONFIG).read_bytes(), files)
 
-    def _hub_size(self, source: ModelSource) -> ModelSize:
-        api, revision = HfApi(), source.revision or None
-        info = api.model_info(source.name, revision=revision, files_metadata=True)
-        files = {each.rfilename: each.size or 0 for each in info.siblings or []}
-        config = hf_hub_download(source.name, CONFIG, revision=revision, cache_dir=self._hub)
-        size = _size(Path(config).read_bytes(), files)
-        return msgspec.structs.replace(size, revision=info.sha or "")
+def disk_wrong(files: int, free: int | None) -> str:
+    """Why a fetch of so many bytes is refused; empty where there is room, or none known."""
+    if free is None or files + DISK_SPARE <= free:
+        return ""
+    return (
+        f"The disk has {free:,} bytes free; the model takes {files:,}, and {DISK_SPARE:,} "
+        "must stay free."
+    )
+
+
+def _folder_size(folder: Path) -> ModelSize:
+    files = {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}
+    return _size((folder / CONFIG).read_bytes(), files)
 
 
 def files_digest(folder: Path) -> str:
@@ -132,24 +164,6 @@ def _size(config_json: bytes, files: dict[str, int]) -> ModelSize:
         kv_value_bytes=VALUE_BYTES.get(dtype, VALUE_BYTES_UNKNOWN),
         window=int(text.get("max_position_embeddings") or 0),
     )
-
-
-def _bars(progress: Callable[[int], None]) -> type[tqdm]:
-    """A bar of the hub's client that shows nothing and passes bytes on."""
-    lock = threading.Lock()
-
-    class ByteBar(tqdm):  # type: ignore[type-arg]
-        def __init__(self, *args: Any, **more: Any) -> None:
-            self._bytes = more.get("unit") == "B"
-            super().__init__(*args, **{**more, "file": open(os.devnull, "w"), "disable": False})
-
-        def update(self, n: float | None = 1) -> bool | None:
-            if self._bytes and n:
-                with lock:
-                    progress(int(n))
-            return super().update(n)
-
-    return ByteBar
 
 
 def _told(error: Exception) -> str:

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from inference.agent.control import child_environment
-from inference.agent.models import HostModels, ModelAway, files_digest
+from inference.agent.models import HostModels, Looked, ModelAway, disk_wrong, files_digest
 from inference.contract.hosts import (
     TEXT_CHARS_MAX,
     Phase,
@@ -52,8 +52,7 @@ class Replica:
         self._process: subprocess.Popen[bytes] | None = None
         self._phase: Phase = "fetching"
         self._message = self._digest = ""
-        self._fetched: int | None = None
-        self._to_fetch: int | None = None
+        self._looked: Looked | None = None
         self._started = self._retry_at = 0.0
         self._backoff_s = BACKOFF_S_MIN
         self._restarts = 0
@@ -73,9 +72,16 @@ class Replica:
             pid=self._process.pid if self._process else None,
             restarts=self._restarts,
             fetched=self._fetched,
-            to_fetch=self._to_fetch,
+            to_fetch=self._looked.size.files if self._looked else None,
             digest=self._digest,
         )
+
+    @property
+    def _fetched(self) -> int | None:
+        if self._looked is None:
+            return None
+        whole = self._looked.size.files
+        return whole if self._folder or not self._looked.blobs else min(whole, self._looked.here)
 
     def drain(self) -> None:
         """Ask the node to finish what it has and end; it is killed past its bound."""
@@ -107,14 +113,14 @@ class Replica:
             process.kill()
 
     def _begin_fetch(self, disk_free: int | None) -> None:
-        self._phase, self._message, self._fetched = "fetching", "", 0
+        self._phase, self._message = "fetching", ""
         self._fetching = threading.Thread(target=self._fetch, args=(disk_free,), daemon=True)
         self._fetching.start()
 
     def _fetch(self, disk_free: int | None) -> None:
         try:
-            self._to_fetch = self._fetch_checked(disk_free)
-            folder = self._models.fetch(self.wanted.source, self._progress)
+            self._looked = self._checked(disk_free)
+            folder = self._models.fetch(self.wanted.source)
             self._digest = files_digest(folder)
             if self.wanted.digest not in ("", self._digest):
                 raise ModelAway(
@@ -124,22 +130,19 @@ class Replica:
         except (ModelAway, OSError) as error:
             self._put_off("failed", str(error), time.monotonic())
         else:
-            self._backoff_s, self._fetched = BACKOFF_S_MIN, self._to_fetch
+            self._backoff_s = BACKOFF_S_MIN
             self._folder = folder
         finally:
             self._fetching = None
 
-    def _fetch_checked(self, disk_free: int | None) -> int:
-        size = self._models.size(self.wanted.source)
-        wrong = size.error or arguments_wrong(self.wanted.engine, self.wanted.arguments)
-        if self.wanted.source.kind == "hub" and not wrong:
-            wrong = self._models.disk_wrong(size.files, disk_free)
+    def _checked(self, disk_free: int | None) -> Looked:
+        wrong = arguments_wrong(self.wanted.engine, self.wanted.arguments)
+        looked = self._models.look(self.wanted.source)
+        if looked.blobs and not wrong:
+            wrong = disk_wrong(looked.size.files - looked.here, disk_free)
         if wrong:
             raise ModelAway(wrong)
-        return size.files
-
-    def _progress(self, arrived: int) -> None:
-        self._fetched = (self._fetched or 0) + arrived
+        return looked
 
     def _start(self, folder: Path, gateways: list[str], now: float) -> None:
         environment = {**child_environment(), CREDENTIAL_VARIABLE: self.credential}

@@ -21,6 +21,7 @@ from controlplane.routing.services import RuleVersions
 from controlplane.slos.services import channel_add, objective_create
 from controlplane.tenants.adminkeys.models import KEY_ACTIONS
 from controlplane.tenants.adminkeys.services import AdminKeyDraft, adminkey_create
+from controlplane.hosts.services import DeploymentDraft, deployment_create, host_add
 from controlplane.tenants.keys import CreatedKey, apikey_create
 from controlplane.tenants.models import KEEPS_DAYS_MAX
 from controlplane.tenants.people.services import invitation_create, membership_set
@@ -94,6 +95,8 @@ SAMPLES: dict[str, Sample] = {
     "nodes/name": Sample(lambda t: "node-1"),
     "act/name": Sample(lambda t: MODEL),
     "of/name": Sample(lambda t: MODEL),
+    "hosts/name": Sample(lambda t: "host-1"),
+    "deployments/name": Sample(lambda t: "first"),
     "pools/name": Sample(lambda t: "default"),
     "<org:organization>/name": of_tenant(lambda t: t.prompt),
     "templates/name": of_tenant(lambda t: t.prompt),
@@ -139,6 +142,9 @@ def make_things() -> Things:
     make_models(MODEL)
     publish(generates("first", MODEL))
     key = apikey_create(actor=cast.alice, project=cast.project, label="matrix")
+    host_add(actor=OPERATOR, name="host-1")
+    wanted = DeploymentDraft(model=MODEL, source_kind="folder", source_name="/models/tiny")
+    deployment_create(actor=OPERATOR, name="first", draft=wanted)
     enrolment = token_create(actor=OPERATOR, draft=TokenDraft(pool="default"))
     node = node_credential_create(actor=OPERATOR, name="node-1", pool="default")
     digest = ModelDigest.objects.create(

@@ -56,7 +56,7 @@ def _nodes(agent: Child) -> list[psutil.Process]:
     return [
         each
         for each in psutil.Process(agent.pid).children()
-        if each.status() != psutil.STATUS_ZOMBIE and "--model-name" in each.cmdline()
+        if each.status() != psutil.STATUS_ZOMBIE
     ]
 
 
