@@ -17,11 +17,11 @@ from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.permissions import Role
 from controlplane.fleet.models import ModelDigest
 from controlplane.fleet.services import TokenDraft, node_credential_create, token_create
+from controlplane.hosts.services import DeploymentDraft, deployment_create, host_add
 from controlplane.routing.services import RuleVersions
 from controlplane.slos.services import channel_add, objective_create
 from controlplane.tenants.adminkeys.models import KEY_ACTIONS
 from controlplane.tenants.adminkeys.services import AdminKeyDraft, adminkey_create
-from controlplane.hosts.services import DeploymentDraft, deployment_create, host_add
 from controlplane.tenants.keys import CreatedKey, apikey_create
 from controlplane.tenants.models import KEEPS_DAYS_MAX
 from controlplane.tenants.people.services import invitation_create, membership_set
