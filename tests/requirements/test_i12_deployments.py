@@ -12,10 +12,15 @@ import httpx2
 import psutil
 import pytest
 
-from tests.support.hosts import MODEL, SERVES_S, Staff, agent_child
+from tests.support.hosts import MODEL, SERVES_S, SHIPPED, Staff, agent_child
+from tests.support.hub import TOKEN, Hub, running_hub
 from tests.support.product import Child, Plan, Product, running_product
 from tests.support.servers import Servers
 from tests.support.waiting import wait_for
+
+REPOSITORY = "sluice/small"
+# The client writes 10 MiB at a time: what came before that is there.
+BREAKS_AT = 10_700_000
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +37,21 @@ def staff(product: Product) -> Staff:
 
 
 @pytest.fixture(scope="module")
-def agent(staff: Staff, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Child]:
+def hub() -> Iterator[Hub]:
+    """A hub with two revisions of the shipped model, which differ in one small file."""
+    files = {path.name: path.read_bytes() for path in SHIPPED.iterdir()}
+    newer = {**files, "generation_config.json": b'{"temperature": 0.5}'}
+    made = Hub(REPOSITORY, {"main": files, "newer": newer}, breaks_at=BREAKS_AT)
+    with running_hub(made) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def agent(staff: Staff, hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Child]:
     """The agent of one host; nothing of it is left running."""
-    child = agent_child(staff, tmp_path_factory.mktemp("agent"))
+    folder = tmp_path_factory.mktemp("agent")
+    there = {"HF_ENDPOINT": hub.url, "HF_TOKEN": TOKEN}
+    child = agent_child(staff, folder, environment=there)
     child.start()
     yield child
     status = child.stop()
@@ -124,3 +141,40 @@ def test_a_host_tells_what_it_has(staff: Staff, agent: Child) -> None:
     told = host["inventory"]
     assert told["cores"] == os.cpu_count() and 0 < told["memory_free"] < told["memory"]
     assert 0 < told["disk_free"] <= told["disk"]
+
+
+def test_a_model_of_the_hub_is_fetched_and_upgraded_one_by_one(
+    product: Product, staff: Staff, hub: Hub, name: str
+) -> None:
+    staff.deploy(name, source_kind="hub", source_name=REPOSITORY)
+    made = _serving(staff, name)
+    (first,) = made["placed"]
+    told = first["told"]
+    assert first["revision"] == hub.commit("main")[0]  # type: ignore[index]
+    assert told["fetched"] == told["to_fetch"] > len((SHIPPED / "model.safetensors").read_bytes())
+    # The connection broke in the middle, and the rest alone was asked for.
+    assert hub.ranges[1].startswith("bytes=") and int(hub.ranges[1][6:].split("-")[0]) > 0
+
+    seen: list[dict[str, bool]] = []
+
+    def upgraded() -> bool:
+        now = staff.deployment(name)
+        seen.append({each["id"]: each["ready"] for each in now["placed"] if not each["leaving"]})
+        return bool(now["state"] == "serving" and first["id"] not in seen[-1])
+
+    assert staff("PATCH", f"deployments/{name}", {"revision": "newer"})[0] == 200
+    wait_for(upgraded, "the upgrade", SERVES_S)
+    after = staff.deployment(name)
+    assert (after["generation"], after["ready"]) == (2, 1)
+    assert after["files_digest"] not in ("", made["files_digest"])
+    # At any time somebody served.
+    assert all(any(each.values()) for each in seen)
+    assert _chat(product).status_code == 200
+
+
+def test_a_revision_that_the_hub_does_not_have_is_refused(
+    staff: Staff, hub: Hub, name: str
+) -> None:
+    staff.deploy(name, source_kind="hub", source_name=REPOSITORY, revision="nowhere")
+    wait_for(lambda: staff.deployment(name)["state"] == "refused", "the refusal")
+    assert "404" in staff.deployment(name)["message"]
