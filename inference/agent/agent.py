@@ -70,7 +70,8 @@ class Agent:
 
     def _step(self) -> None:
         for replica in list(self._replicas.values()):
-            replica.step(self._orders.gateways, self._here.disk_free)
+            gateways = self._orders.gateways or [self._control.gateway]
+            replica.step(gateways, self._here.disk_free)
             if replica.gone:
                 del self._replicas[replica.wanted.id]
 

@@ -49,6 +49,8 @@ class ControlPlane:
         if not parts.hostname or parts.scheme not in (("https", "http") if local else ("https",)):
             raise BadOption(f"--control: {url!r} is not an https:// URL")
         self._url = url.rstrip("/")
+        # Where nodes dial if no gateway says its own address.
+        self.gateway = self._url.replace("http", "ws", 1)
         direct = [urllib.request.ProxyHandler({})] if local else []
         self._opener = urllib.request.build_opener(_Stay, *direct)
         self._credential = ""

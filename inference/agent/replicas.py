@@ -101,10 +101,8 @@ class Replica:
         elif self._kill_at is None and now >= self._retry_at and self._fetching is None:
             if self._folder is None:
                 self._begin_fetch(disk_free)
-            elif self.credential and gateways:
+            elif self.credential:
                 self._start(self._folder, gateways, now)
-            else:
-                self._message = "waits for its credential and a gateway"
 
     def _look(self, process: subprocess.Popen[bytes], now: float) -> None:
         if self._kill_at is None and now - self._started > HEALTHY_S:
