@@ -60,6 +60,9 @@ KEYS: Mapping[str, tuple[str, ...]] = {
         "rss_growth_mib", "fd_growth", "recovery_s",
     ),
     "routing": ("workload", "runs", "hit_of_possible_min", "ttft_p50_ratio_max"),
+    "attached": (
+        "hit_rate_x_compact", "ttft_p50_x_round_robin", "added_ttft_p99_ms", "difference_nano_usd",
+    ),
     "batch": ("p95_ttft_rise", "lines", "lost", "doubled"),
     "gpu": ("device", "decode", "prefill", "reference"),
     "exports": ("requests", "files"),

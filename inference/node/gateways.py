@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from urllib.parse import urlsplit
 
-from inference.contract.frames import GatewayAddress
+from inference.contract.places import GatewayAddress
 from inference.node.link import GatewayLink
 from inference.node.options import GATEWAYS_MAX, GONE_S, UNLISTED_S, BadOption, gateway_url
 

@@ -90,7 +90,7 @@ class Node:
             self._run(self._keep(link))
         self._run(self._keep_house())
         self._run(self._share())
-        if self._options.probe_interval_s:
+        if self._options.probe_interval_s and self._engine.facts.probed:
             self._run(self._probe_when_idle())
 
     async def run(self) -> int:
@@ -178,13 +178,6 @@ class Node:
         capabilities: list[str] = list(facts.capabilities)
         if Capability.TOKENS in capabilities:
             capabilities.append(Capability.PROMPTS)
-        offer = frames.ModelOffer(
-            name=facts.model,
-            digest=self._assets.digest,
-            context_window=facts.context_window,
-            vocab_size=facts.vocab_size,
-            dimensions=list(facts.dimensions),
-        )
         return frames.Hello(
             protocol=frames.PROTOCOL_VERSION,
             node=options.name,
@@ -198,12 +191,26 @@ class Node:
             kv_blocks=facts.kv_blocks,
             credits=credits,
             capabilities=capabilities,
-            models=[offer],
+            models=self._offers(),
             cold_start_ms=self._cold_start_ms,
             ceilings=facts.ceilings,
             silence_s=STEP_S_MAX if facts.reports_steps else facts.silence_s,
             path=self._path,
         )
+
+    def _offers(self) -> list[frames.ModelOffer]:
+        facts = self._engine.facts
+        return [
+            frames.ModelOffer(
+                name=name,
+                digest=self._assets.digest,
+                context_window=window,
+                vocab_size=facts.vocab_size,
+                dimensions=list(facts.dimensions),
+                adapter=name in facts.adapters,
+            )
+            for name, window in facts.offered
+        ]
 
     def on_welcome(self, link: GatewayLink, frame: frames.Welcome, before: str) -> None:
         """A link is up: its index starts from a snapshot, kept reports go out at once."""
@@ -282,6 +289,8 @@ class Node:
 
     async def _prove(self, *, measure: bool = False) -> float:
         """Seconds that one token took; raises `ModelError` when none came."""
+        if not self._engine.facts.probed:
+            return 0.0
         self._probe = Probe(self._engine.facts)
         try:
             token_s = await self._probe.run(self._engine)
@@ -312,9 +321,15 @@ class Node:
                     return
 
     async def _keep_house(self) -> None:
+        offered = self._engine.facts.models, self._engine.facts.capabilities
         while True:
             await asyncio.sleep(HOUSEKEEPING_S)
             now = time.monotonic()
+            before, offered = offered, (self._engine.facts.models, self._engine.facts.capabilities)
+            if offered != before:
+                for link in self.links:
+                    offers = frames.Offers(models=self._offers(), capabilities=list(offered[1]))
+                    link.send(offers)
             self.links.look(now)
             for gateway in self.links.gone(self.jobs.reporting(), now):
                 log.warning("gateway is dead instance=%s: others get its reports", gateway)
