@@ -15,7 +15,7 @@ from controlplane.fleet.selectors import node_credential_active
 from controlplane.fleet.services import node_credential_create, node_credential_revoke
 from controlplane.hosts.fit import Need, Shape, Spot, place
 from controlplane.hosts.models import Deployment, DeploymentReplica, Host
-from controlplane.hosts.rollout import Standing, next_moves
+from controlplane.hosts.rollout import Stand, next_moves
 from controlplane.hosts.selectors import DeploymentView, ReplicaView, deployment_views, is_fresh
 from controlplane.hosts.services import replica_end
 from inference.contract.hosts import (
@@ -85,7 +85,7 @@ def _step(view: DeploymentView, hosts: list[Host], placed: list[ReplicaView]) ->
     if row.removed_at and not view.replicas:
         row.delete()
         return
-    standings = [Standing(each.row.id.hex, view.current(each), each.ready) for each in view.staying]
+    standings = [Stand(each.row.id.hex, view.current(each), each.ready) for each in view.staying]
     moves = next_moves(standings, view.wanted)
     for each in view.staying:
         if each.row.id.hex in moves.drain:

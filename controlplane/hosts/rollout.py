@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Standing:
+class Stand:
     """A replica that is not leaving: of the wanted generation, and ready to serve or not."""
 
     id: str
@@ -21,7 +21,7 @@ class Moves:
     drain: tuple[str, ...] = ()
 
 
-def next_moves(standings: Sequence[Standing], wanted: int) -> Moves:
+def next_moves(standings: Sequence[Stand], wanted: int) -> Moves:
     """One step towards `wanted` replicas of the current generation; oldest come first."""
     current = [each for each in standings if each.current]
     old = [each for each in standings if not each.current]
@@ -37,6 +37,6 @@ def next_moves(standings: Sequence[Standing], wanted: int) -> Moves:
     return Moves(wanted - len(current))
 
 
-def _first(standings: Sequence[Standing], count: int) -> tuple[str, ...]:
+def _first(standings: Sequence[Stand], count: int) -> tuple[str, ...]:
     """Those that serve nobody go first."""
     return tuple(each.id for each in sorted(standings, key=lambda each: each.ready)[:count])

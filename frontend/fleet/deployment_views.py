@@ -146,14 +146,14 @@ def _free_of(free: int | None, whole: int | None) -> str:
 
 def _gpu(number: int, gpu: GpuState) -> tuple[str, str]:
     """A GPU's name, and what is known of it."""
-    known = (
-        (gpu.use, lambda use: f"{formats.percent(use, 1)} busy"),
-        (gpu.celsius, lambda degrees: f"{degrees} °C"),
-        (gpu.watts, lambda watts: f"{watts:.0f} W"),
-        (gpu.errors, lambda errors: f"{errors:,} memory errors"),
-    )
+    known = {
+        "{:.0%} busy": gpu.use,
+        "{:d} °C": gpu.celsius,
+        "{:.0f} W": gpu.watts,
+        "{:,d} memory errors": gpu.errors,
+    }
     words = [_free_of(gpu.memory_free, gpu.memory) + " free"]
-    words += [say(value) for value, say in known if value is not None]
+    words += [form.format(value) for form, value in known.items() if value is not None]
     return f"GPU {number}: {gpu.name or 'unknown'}", " · ".join(words)
 
 
