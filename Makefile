@@ -130,8 +130,8 @@ bench-engine: $(RUN_STAMP) $(DEV_STAMP) $(VLLM_STAMP) $(LLAMA_STAMP) ## Compact 
 bench-gpu: $(RUN_STAMP) $(DEV_STAMP) ## Compact engine on this machine's GPU, beside its bandwidth and matrix rate
 	$(PY) -m benchmarks.gpu
 
-bench-fleet: $(RUN_STAMP) $(DEV_STAMP) ## Routing policies over simulated fleets (FULL=1: all of it at 64 nodes, hours)
-	$(PY) -m benchmarks.fleet $(if $(FULL),--full)
+bench-fleet: $(RUN_STAMP) $(DEV_STAMP) ## Routing policies over simulated fleets (FULL=1: all of it at 64 nodes, hours; NODES=1000: so many on real sockets)
+	$(PY) -m benchmarks.fleet $(if $(FULL),--full) $(if $(NODES),--nodes $(NODES))
 
 bench-faults: $(RUN_STAMP) $(DEV_STAMP) ## Faults of nodes, network and gateways under load, counted (N=200 of each kind)
 	$(PY) -m benchmarks.faults $(if $(N),--faults $(N)) $(if $(EXPLAIN),--explain "$(EXPLAIN)")

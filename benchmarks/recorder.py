@@ -45,6 +45,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
         "kv_pool_exceeded_bytes",
     ),
     "fleet": ("workloads", "decision_us", "gateways_4_p95_ratio", "held_out"),
+    "fleet-links": ("links",),
     "faults": ("faults", "cancel_to_free_p99_ms"),
     "money": (
         "hold_settle_per_s", "hot_row_per_s", "open_4000_p99_ms", "gateway_cpu_ms",

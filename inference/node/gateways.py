@@ -40,6 +40,11 @@ class GatewayLinks:
     def __len__(self) -> int:
         return len(self.by_url)
 
+    def send_all(self, data: bytes) -> None:
+        """Send an encoded frame over every link."""
+        for link in self.by_url.values():
+            link.send_bytes(data)
+
     def connected(self) -> list[GatewayLink]:
         return [link for link in self.by_url.values() if link.connected]
 

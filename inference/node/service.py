@@ -14,13 +14,13 @@ from typing import Any
 import msgspec
 
 from inference.contract import frames
-from inference.contract.blocks import HASH_BYTES
 from inference.contract.capabilities import Capability
 from inference.contract.drain import Drain, Draining, Undrain
 from inference.contract.roofline import RUNS_ON, ComputePath
 from inference.engines.base import Engine
 from inference.errors import JobRefused, ModelError
 from inference.node.assets import Assets
+from inference.node.cache import CacheNews
 from inference.node.credits import GREETING, CreditShares
 from inference.node.drain import Rest
 from inference.node.gateways import GatewayLinks
@@ -35,8 +35,6 @@ log = logging.getLogger(__name__)
 
 EPOCH_BYTES = 16
 PROBE_FAILURES_MAX = 3
-# Leaves room for the frame's other fields; a larger cache is announced only in part.
-SNAPSHOT_HASHES_MAX = frames.FRAME_BYTES_MAX // HASH_BYTES - 64
 
 
 class Stop(Enum):
@@ -71,6 +69,7 @@ class Node:
         facts = engine.facts
         self._credits = CreditShares(min(options.credits or facts.credits, facts.credits))
         self.links = GatewayLinks(options.gateways, dial=self._dial, drop=self._drop)
+        self._news = CacheNews(self.links.send_all)
 
     async def start(self) -> None:
         """Load the engine, prove it with one token, dial all gateways; raises `ModelError`."""
@@ -100,6 +99,7 @@ class Node:
 
     async def close(self) -> None:
         self.rest.end()
+        self._news.stop()
         await asyncio.gather(*(link.hang_up() for link in self.links))
         tasks = list(self._tasks)
         for task in tasks:
@@ -132,7 +132,9 @@ class Node:
         self._load.stepped(step)
         now = time.monotonic()
         groups = self.jobs.split(step.outputs, now)
-        idle = not step.running and not step.waiting
+        idle = self._news.idle = not step.running and not step.waiting
+        if idle:
+            self._news.flush()
         for link in self.links:
             outputs = groups.get(link.url)
             if outputs is None:
@@ -149,8 +151,7 @@ class Node:
                 step = msgspec.structs.replace(step, drafted=0, accepted=0, preemptions=0)
 
     def on_kv(self, events: frames.KvEvents) -> None:
-        for link in self.links:
-            link.send(events)
+        self._news.add(events)
 
     def on_refused(self, request: bytes, refused: JobRefused) -> None:
         if self._probe is not None and self._probe.request == request:
@@ -279,9 +280,7 @@ class Node:
             link.send(frames.Rejected(request=job.request, code=refused.code, message=str(refused)))
 
     def _send_snapshot(self, link: GatewayLink) -> None:
-        snapshot = self._engine.kv_snapshot()
-        stored = snapshot.stored[: SNAPSHOT_HASHES_MAX * HASH_BYTES]
-        link.send(msgspec.structs.replace(snapshot, stored=stored))
+        link.send_bytes(self._news.snapshot(self._engine.kv_snapshot()))
 
     def _send_reports(self, link: GatewayLink) -> None:
         for report in self.jobs.due_reports(link.gateway, time.monotonic()):

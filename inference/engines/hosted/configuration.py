@@ -7,6 +7,8 @@ from inference.engines.remote.server import RemoteOptions
 
 HOSTED_KINDS = ("openai", "azure", "anthropic", "other")
 LINE_BYTES_MAX = 4 * 1024 * 1024
+# What gateways take of one node.
+MODELS_MAX = 64
 # Of OpenAI's and Azure's chats only the newer name of the bound covers models that think.
 OUTPUT_FIELD = {"openai": "max_completion_tokens", "azure": "max_completion_tokens"}
 
@@ -89,6 +91,9 @@ def read_configuration(line: bytes, *, credits: int) -> HostedConfiguration:
                     connection.options(model, key, credits)
                 except ValueError as error:
                     raise ValueError(f"{at}: {error}") from error
-    if not found.windows:
-        raise ValueError("connections: none has a key and a model")
+    names = [each.name for each in found.connections]
+    if len(set(names)) != len(names):
+        raise ValueError("connections: a name occurs twice")
+    if len(found.windows) > MODELS_MAX:
+        raise ValueError(f"connections: more than {MODELS_MAX} models")
     return found

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -92,7 +93,8 @@ class Upstream(RemoteEngine):
         super().submit(job)
 
     def _learn(self, status: int, headers: Any) -> None:
-        self._hosted.limits(self.place).learn(status, headers, time.monotonic())
+        now = datetime.now(UTC)
+        self._hosted.limits(self.place).learn(status, headers, time.monotonic(), now)
 
     # `EngineEvents`: its own, handed on with what the node is to know.
 
@@ -157,6 +159,8 @@ class HostedEngine:
             async with asyncio.timeout(FIRST_LINE_S_MAX):
                 line = await anext(self._lines)
             self._configure(read_configuration(line, credits=self.facts.credits))
+            if not self.facts.models:
+                raise ModelError("standard input: connections: none has a key and a model")
         except (TimeoutError, StopAsyncIteration) as error:
             raise ModelError("standard input: no configuration came") from error
         except ValueError as error:
@@ -260,16 +264,16 @@ class HostedEngine:
         awake = [
             place
             for place in places
-            if place not in attempt.tried and not self.limits(place).rest_s(now_s)
+            if place not in attempt.tried and not self.limits(place).wait_s(now_s)
         ]
         if not awake:
-            soonest = min(self.limits(place).rest_s(now_s) for place in places)
+            soonest = min(self.limits(place).wait_s(now_s) for place in places)
             raise JobRefused("full", f"every key of this model rests, for {soonest:.0f} s at least")
 
         def room(place: Place) -> tuple[float, int]:
             upstream = self._upstreams.get(place)
             jobs = upstream.jobs if upstream else 0
-            return self.limits(place).left(now_s) / (1 + jobs), -jobs
+            return self.limits(place).room(now_s) / (1 + jobs), -jobs
 
         return self._upstream(max(awake, key=room))
 
@@ -295,7 +299,9 @@ class HostedEngine:
                 log.error("a configuration is passed over: %s", error)
 
     def _configure(self, configuration: HostedConfiguration) -> None:
-        """Serve this from now on; what runs ends where it is."""
+        """Serve this from now on; what runs ends where it is. Without any model what was offered
+        stays so, and is refused: a node without offers cannot be.
+        """
         self._configuration = configuration
         named = {each.name: each for each in configuration.connections}
         for place, upstream in list(self._upstreams.items()):
@@ -309,11 +315,12 @@ class HostedEngine:
         able = {each for kind in kinds for each in kind.capabilities}
         if any(each.vision for one in configuration.connections for each in one.models):
             able.add(Capability.VISION)
-        self.facts = msgspec.structs.replace(
-            self.facts,
-            capabilities=tuple(sorted(able)),
-            models=tuple(configuration.windows.items()),
-        )
+        if configuration.windows:
+            self.facts = msgspec.structs.replace(
+                self.facts,
+                capabilities=tuple(sorted(able)),
+                models=tuple(configuration.windows.items()),
+            )
 
     def _close_later(self, upstream: Upstream) -> None:
         task = asyncio.create_task(upstream.close())

@@ -1,68 +1,93 @@
-"""What a provider leaves of its limits to one key, as the headers of its answers say it."""
+"""How much each key of a provider may still take, as the provider's answers say."""
 
 import re
 from collections.abc import Mapping
-from math import inf
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from math import isfinite
 
-# Header names of OpenAI and Azure, then of Anthropic: what is left of how many, of two things.
-LEFT = (
-    ("x-ratelimit-remaining-requests", "x-ratelimit-limit-requests"),
-    ("x-ratelimit-remaining-tokens", "x-ratelimit-limit-tokens"),
-    ("anthropic-ratelimit-requests-remaining", "anthropic-ratelimit-requests-limit"),
-    ("anthropic-ratelimit-tokens-remaining", "anthropic-ratelimit-tokens-limit"),
-    ("anthropic-ratelimit-input-tokens-remaining", "anthropic-ratelimit-input-tokens-limit"),
-    ("anthropic-ratelimit-output-tokens-remaining", "anthropic-ratelimit-output-tokens-limit"),
-)
-# Both count within minutes, so what was left is no news after one.
-KNOWN_S = 60.0
-REST_S, REST_S_MAX = 5.0, 300.0
-# A key that is refused rests until somebody may have mended it.
-REFUSED_S = 60.0
-OVERLOADED = frozenset({429, 529, 503})
+# Without a word of the provider, a key that refused rests this long.
+REST_S = 5.0
+REST_MAX_S = 3600.0
+# A key that the provider does not accept.
+REFUSED_REST_S = 60.0
 UNAUTHORIZED = frozenset({401, 403})
-NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?")
+OVERLOADED = frozenset({429, 503, 529})
+PREFIXES = ("x-ratelimit-{}-requests", "x-ratelimit-{}-tokens") + tuple(
+    f"anthropic-ratelimit-{of}-{{}}"
+    for of in ("requests", "tokens", "input-tokens", "output-tokens")
+)
+UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+PERIOD = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+")
+PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+NUMBER = re.compile(r"\d{1,15}(?:\.\d{1,9})?")
 
 
 class KeyLimits:
-    """Of one key at one address; times on the caller's monotonic clock, in seconds."""
+    """One key at one connection; `refused` by the provider's last answer to it. Seconds are of a
+    monotonic clock, `now` in `learn` of the day's.
+    """
 
     def __init__(self) -> None:
         self.refused = False
-        self._rests_until_s = -inf
-        self._left = 1.0
-        self._known_s = -inf
+        self._windows: dict[str, tuple[float, float]] = {}
+        self._resting_until_s = 0.0
 
-    def learn(self, status: int, headers: Mapping[str, str], now_s: float) -> None:
-        """An answer has come."""
-        shares = [_share(headers, *names) for names in LEFT]
-        if known := [share for share in shares if share is not None]:
-            self._left, self._known_s = min(known), now_s
+    def learn(self, status: int, headers: Mapping[str, str], now_s: float, now: datetime) -> None:
+        """Take in any answer; headers' names are in lower case, odd ones are ignored."""
         self.refused = status in UNAUTHORIZED
         if self.refused:
-            self._rests_until_s = now_s + REFUSED_S
+            self._rest(REFUSED_REST_S, now_s)
         elif status in OVERLOADED:
-            self._rests_until_s = now_s + min(_retry_s(headers), REST_S_MAX)
+            self._rest(retry_after_s(headers, now), now_s)
+        for prefix in PREFIXES:
+            limit, left = (
+                _number(headers.get(prefix.format(each), "")) for each in ("limit", "remaining")
+            )
+            reset_s = seconds_until(headers.get(prefix.format("reset"), ""), now)
+            if limit and left is not None and reset_s is not None:
+                self._windows[prefix] = min(1.0, left / limit), now_s + min(reset_s, REST_MAX_S)
 
-    def rest_s(self, now_s: float) -> float:
-        """How long it takes no request; 0 where it takes one."""
-        return max(0.0, self._rests_until_s - now_s)
+    def _rest(self, seconds: float | None, now_s: float) -> None:
+        """It takes nothing for as long as the provider says, `REST_S` where it does not."""
+        bounded = min(REST_S if seconds is None else seconds, REST_MAX_S)
+        self._resting_until_s = max(self._resting_until_s, now_s + bounded)
 
-    def left(self, now_s: float) -> float:
-        """The share of its limits that is left, of that with the least; 1 where it is not known."""
-        return self._left if now_s - self._known_s < KNOWN_S else 1.0
+    def wait_s(self, now_s: float) -> float:
+        """How long it still takes nothing: it rests, or has used up a window; 0 where it may."""
+        used_up = [reset_s for left, reset_s in self._windows.values() if not left]
+        return max(0.0, max([self._resting_until_s, *used_up]) - now_s)
+
+    def room(self, now_s: float) -> float:
+        """The smallest share left of any window that has not ended; 1 where none is known."""
+        return min(
+            [left for left, reset_s in self._windows.values() if reset_s > now_s], default=1.0
+        )
 
 
-def _number(text: str | None) -> float | None:
-    return float(text) if text is not None and NUMBER.fullmatch(text.strip()) else None
+def retry_after_s(headers: Mapping[str, str], now: datetime) -> float | None:
+    """Seconds that a refusal asks to wait; None where it does not say."""
+    milliseconds = _number(headers.get("retry-after-ms", ""))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    return seconds_until(headers.get("retry-after", ""), now)
 
 
-def _share(headers: Mapping[str, str], left: str, limit: str) -> float | None:
-    rest, whole = _number(headers.get(left)), _number(headers.get(limit))
-    return min(1.0, rest / whole) if rest is not None and whole else None
+def seconds_until(told: str, now: datetime) -> float | None:
+    """Seconds from any form of it: `7`, `6m0s`, `20ms`, a date of RFC 3339 or of HTTP."""
+    if (plain := _number(told)) is not None:
+        return plain
+    if PERIOD.fullmatch(told):
+        return sum(float(count) * UNITS_S[unit] for count, unit in PART.findall(told))
+    for read in (datetime.fromisoformat, parsedate_to_datetime):
+        try:
+            then = read(told)
+        except (ValueError, TypeError):
+            continue
+        then = then if then.tzinfo else then.replace(tzinfo=UTC)
+        return max(0.0, (then - now).total_seconds())
+    return None
 
 
-def _retry_s(headers: Mapping[str, str]) -> float:
-    told = _number(headers.get("retry-after"))
-    if (told_ms := _number(headers.get("retry-after-ms"))) is not None:
-        told = told_ms / 1000
-    return REST_S if told is None else told
+def _number(told: str) -> float | None:
+    return float(told) if NUMBER.fullmatch(told) and isfinite(float(told)) else None

@@ -190,6 +190,7 @@ class MessagesReader:
         self._counts = _Counts(0, 0, 0, 0)
         # Places of the blocks that are calls, in the order of calls.
         self._calls: dict[int, int] = {}
+        self._bare: set[int] = set()
 
     def read(self, data: bytes) -> Chunk | None:
         """What an event adds; None for the last. Raises `UpstreamBroken`."""
@@ -208,26 +209,36 @@ class MessagesReader:
             return Chunk(usage=self._usage())
         if event.type == "message_delta":
             self._count(event.usage or _Counts())
-            finish = FINISHES.get(event.delta.stop_reason or "", "stop")
-            return Chunk(choices=[Choice(finish_reason=finish)], usage=self._usage())
+            reason = event.delta.stop_reason
+            ends = [Choice(finish_reason=FINISHES.get(reason, "stop"))] if reason else []
+            return Chunk(choices=ends, usage=self._usage())
         if event.type == "content_block_start":
             return self._begun(event.index, event.content_block)
         if event.type == "content_block_delta":
             return self._added(event.index, event.delta)
+        if event.type == "content_block_stop" and event.index in self._bare:
+            # Nothing was said of its arguments, which are an object all the same.
+            return self._argued(event.index, "{}")
         return Chunk()
 
     def _begun(self, index: int, block: _Block) -> Chunk:
         if block.type != "tool_use":
             return _said(Delta(content=block.text or None, reasoning=block.thinking or None))
         place = self._calls[index] = len(self._calls)
+        self._bare.add(index)
         call = ToolCall(place, block.id, Function(block.name, ""))
         return _said(Delta(tool_calls=[call]))
 
     def _added(self, index: int, delta: _Block) -> Chunk:
         if delta.type == "input_json_delta" and index in self._calls:
-            call = ToolCall(self._calls[index], None, Function(None, delta.partial_json))
-            return _said(Delta(tool_calls=[call]))
+            return self._argued(index, delta.partial_json)
         return _said(Delta(content=delta.text or None, reasoning=delta.thinking or None))
+
+    def _argued(self, index: int, arguments: str) -> Chunk:
+        if arguments:
+            self._bare.discard(index)
+        call = ToolCall(self._calls[index], None, Function(None, arguments))
+        return _said(Delta(tool_calls=[call]))
 
     def _count(self, told: _Counts) -> None:
         for field in told.__struct_fields__:

@@ -125,8 +125,9 @@ async def test_the_key_with_the_most_left_is_taken(upstream: HandUpstream) -> No
             rig.engine.submit(job := make_job())
             seen = await upstream.next()
             taken.append(key := _key(seen.headers))
-            told = f"x-ratelimit-remaining-tokens: {left[key]}"
-            await seen.begin(200, "text/event-stream", told, "x-ratelimit-limit-tokens: 100")
+            told = [f"x-ratelimit-{name}-tokens: {value}" for name, value in (
+                ("remaining", left[key]), ("limit", 100), ("reset", "60s"))]  # fmt: skip
+            await seen.begin(200, "text/event-stream", *told)
             for chunk in ANSWER:
                 await seen.event(chunk)
             await seen.event("[DONE]")
@@ -170,6 +171,11 @@ async def test_keys_are_rotated_under_running_jobs(upstream: HandUpstream) -> No
         rig.lines.put_nowait(b'{"connections": [{"name": 1}]}\n')
         rig.engine.submit(make_job())
         assert _key((await upstream.next()).headers) == "new"
+        # The last key is revoked: nothing is asked with it any more.
+        rig.configure(connection(upstream.url))
+        await until(lambda: not rig.lines.qsize())
+        with pytest.raises(JobRefused, match="no connection serves"):
+            rig.engine.submit(make_job())
 
 
 @pytest.mark.parametrize(
@@ -240,6 +246,10 @@ STREAM: tuple[dict[str, Any], ...] = (
     {"type": "content_block_delta", "index": 2,
      "delta": {"type": "input_json_delta", "partial_json": "2}"}},
     {"type": "content_block_stop", "index": 2},
+    {"type": "content_block_start", "index": 3,
+     "content_block": {"type": "tool_use", "id": "t3", "name": "now", "input": {}}},
+    {"type": "content_block_stop", "index": 3},
+    {"type": "message_delta", "delta": {"stop_reason": None}, "usage": {"output_tokens": 20}},
     {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 21}},
     {"type": "message_stop"},
 )  # fmt: skip
@@ -284,8 +294,10 @@ async def test_a_chat_is_written_in_anthropics_terms(upstream: HandUpstream) -> 
     assert "".join(each.reasoning or "" for each in outputs) == "Hm."
     assert "".join(each.text or "" for each in outputs) == "I add"
     calls = [call for each in outputs for call in each.tool_calls or ()]
-    assert [(call.index, call.id, call.name) for call in calls][0] == (0, "t2", "add")
-    assert "".join(call.arguments for call in calls) == '{"a": 2}'
+    begun = [(call.index, call.id, call.name) for call in calls if call.id]
+    assert begun == [(0, "t2", "add"), (1, "t3", "now")]
+    said = ["".join(call.arguments for call in calls if call.index == place) for place in (0, 1)]
+    assert said == ['{"a": 2}', "{}"]
     last = outputs[-1]
     assert last.finish == "tool_calls"
     # What it read from its cache and wrote there is part of the prompt.
