@@ -87,6 +87,9 @@ EnrolmentTokenId = Annotated[str, kind("token")]
 ModelDigestId = Annotated[str, kind("digest")]
 ConnectionId = Annotated[str, kind("connection")]
 ConnectionKeyId = Annotated[str, kind("connectionkey")]
+HostId = Annotated[str, kind("host")]
+DeploymentId = Annotated[str, kind("deployment")]
+DeploymentReplicaId = Annotated[str, kind("replica")]
 AuditEntryId = Annotated[str, kind("audit")]
 
 

@@ -20,6 +20,7 @@ INSTALLED_APPS = [
     "controlplane.tenants",
     "controlplane.catalog",
     "controlplane.fleet",
+    "controlplane.hosts",
     "controlplane.quotas",
     "controlplane.billing",
     "controlplane.batches",

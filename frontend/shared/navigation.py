@@ -57,6 +57,7 @@ NAVIGATION: dict[str, Entries] = {
         NavigationEntry("organizations", "Organizations", Action.ORGANIZATION_CREATE),
         NavigationEntry("connections", "Connections", Action.CATALOG_MANAGE),
         NavigationEntry("fleet", "Fleet", Action.FLEET_VIEW),
+        NavigationEntry("deployments", "Deployments", Action.FLEET_VIEW),
         NavigationEntry("routing", "Routing", Action.ROUTING_MANAGE),
         NavigationEntry("shares", "Shares", Action.ROUTING_MANAGE),
         NavigationEntry("configuration", "Configuration", Action.CONFIG_MANAGE),

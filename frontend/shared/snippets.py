@@ -84,6 +84,15 @@ def first_curl(base: str, model: str) -> str:
     )
 
 
+def agent_command(pages: str, *, token: str, name: str) -> str:
+    """Starts the agent of a host that has no credential yet."""
+    return (
+        f"SLUICE_ENROL_TOKEN={token} \\\n"
+        f"python -m inference.agent --control {shlex.quote(pages)} --name {shlex.quote(name)} \\\n"
+        "  --data ./sluice-agent --models ./models"
+    )
+
+
 def enrol_command(base: str, pages: str, *, token: str, name: str, pool: str) -> str:
     """Starts a node that has no credential yet; engine and model are the reader's to choose.
 

@@ -47,7 +47,7 @@ def credential(environment: Mapping[str, str], file: Path | None, enrolment: Enr
     if given:
         return given
     if file is not None and file.exists():
-        return _read(file)
+        return kept_read(file)
     token = environment.get(ENROL_VARIABLE, "")
     if not token:
         raise BadOption(f"{CREDENTIAL_VARIABLE} or {ENROL_VARIABLE}: set one in the environment")
@@ -57,7 +57,7 @@ def credential(environment: Mapping[str, str], file: Path | None, enrolment: Enr
     if not file.parent.is_dir() or not os.access(file.parent, os.W_OK):
         raise BadOption(f"{FILE_OPTION}: {file.parent} is not a writable folder")
     earned = _redeem(token, enrolment)
-    _write(file, earned)
+    kept_write(file, earned)
     return earned
 
 
@@ -117,14 +117,16 @@ def _decoded(body: bytes) -> _Answer:
         return _Answer()
 
 
-def _read(file: Path) -> str:
+def kept_read(file: Path) -> str:
+    """The credential that a file keeps; raises BadOption."""
     try:
         return file.read_text().strip()
     except OSError as error:
         raise BadOption(f"{FILE_OPTION}: {error}") from error
 
 
-def _write(file: Path, text: str) -> None:
+def kept_write(file: Path, text: str) -> None:
+    """Keep a credential in a file that its owner alone can read."""
     # Made with mode 600 and put in place whole: never readable by others, never half there.
     handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}-")
     with os.fdopen(handle, "w") as out:

@@ -35,6 +35,7 @@ from tests.core.callers import (
 from tests.core.route import METRICS, PUBLIC, SIGNED_IN, Route
 from tests.core.routes_connections import ROUTES as CONNECTION_ROUTES
 from tests.core.routes_contents import ROUTES as CONTENT_ROUTES
+from tests.core.routes_hosts import ROUTES as HOST_ROUTES
 from tests.core.routes_slos import ROUTES as SLO_ROUTES
 
 R = Route
@@ -133,6 +134,7 @@ ROUTES: tuple[Route, ...] = (
     R("PUT", f"{ONE_PROJECT}/weight", Action.ROUTING_MANAGE, {"weight": 2}, but=NOT_STAFF),
     *CONNECTION_ROUTES,
     *CONTENT_ROUTES,
+    *HOST_ROUTES,
     *SLO_ROUTES,
     # Pages: overview, requests, playground
     R("GET", "", Action.ORGANIZATION_VIEW),

@@ -18,6 +18,7 @@ from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.permissions import Role
 from controlplane.fleet.models import ModelDigest
 from controlplane.fleet.services import TokenDraft, node_credential_create, token_create
+from controlplane.hosts.services import DeploymentDraft, deployment_create, host_add
 from controlplane.routing.services import RuleVersions
 from controlplane.slos.services import channel_add, objective_create
 from controlplane.tenants.adminkeys.models import KEY_ACTIONS
@@ -98,6 +99,8 @@ SAMPLES: dict[str, Sample] = {
     "nodes/name": Sample(lambda t: "node-1"),
     "act/name": Sample(lambda t: MODEL),
     "of/name": Sample(lambda t: MODEL),
+    "hosts/name": Sample(lambda t: "host-1"),
+    "deployments/name": Sample(lambda t: "first"),
     "pools/name": Sample(lambda t: "default"),
     "<org:organization>/name": of_tenant(lambda t: t.prompt),
     "templates/name": of_tenant(lambda t: t.prompt),
@@ -145,6 +148,9 @@ def make_things() -> Things:
     make_models(MODEL)
     publish(generates("first", MODEL))
     key = apikey_create(actor=cast.alice, project=cast.project, label="matrix")
+    host_add(actor=OPERATOR, name="host-1")
+    wanted = DeploymentDraft(model=MODEL, source_kind="folder", source_name="/models/tiny")
+    deployment_create(actor=OPERATOR, name="first", draft=wanted)
     enrolment = token_create(actor=OPERATOR, draft=TokenDraft(pool="default"))
     node = node_credential_create(actor=OPERATOR, name="node-1", pool="default")
     digest = ModelDigest.objects.create(

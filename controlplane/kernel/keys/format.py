@@ -20,6 +20,7 @@ USER_PREFIX = "sk_sluice"
 ADMIN_PREFIX = "admin_sluice"
 NODE_PREFIX = "node_sluice"
 ENROL_PREFIX = "enrol_sluice"
+HOST_PREFIX = "host_sluice"
 _LETTERS = frozenset(ALPHABET)
 _USER_ID = slice(len(USER_PREFIX) + 1, len(USER_PREFIX) + 1 + ID_CHARS)
 

@@ -1,0 +1,106 @@
+"""The agent's requests to the control plane: its enrolment, once, and its reports."""
+
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from inference.contract.hosts import (
+    ENROL_PATH,
+    HOST_PREFIX,
+    REPORT_PATH,
+    HostOrders,
+    HostReport,
+)
+from inference.node.enrol import kept_read, kept_write
+from inference.node.options import ENROL_VARIABLE, LOCAL_HOSTS, BadOption
+
+ANSWER_BYTES_MAX = 4 << 20
+ANSWER_S_MAX = 10.0
+REFUSED = (401, 403)
+CREDENTIAL_FILE = "credential"
+
+
+class ControlAway(Exception):
+    """The control plane did not answer, or not as it should; it is asked again later."""
+
+
+class HostRefused(Exception):
+    """The control plane no longer knows this host."""
+
+
+class _Stay(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        # A credential goes nowhere but where the agent was told.
+        return None
+
+
+class ControlPlane:
+    """The control plane at `url`; raises BadOption for one that carries secrets in the clear."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        local = parts.hostname in LOCAL_HOSTS
+        if not parts.hostname or parts.scheme not in (("https", "http") if local else ("https",)):
+            raise BadOption(f"--control: {url!r} is not an https:// URL")
+        self._url = url.rstrip("/")
+        # Where nodes dial if no gateway says its own address.
+        self.gateway = self._url.replace("http", "ws", 1)
+        direct = [urllib.request.ProxyHandler({})] if local else []
+        self._opener = urllib.request.build_opener(_Stay, *direct)
+        self._credential = ""
+
+    def enrol(self, environment: Mapping[str, str], data: Path, name: str) -> None:
+        """Take the kept credential, or get one for the token, once; raises BadOption."""
+        file = data / CREDENTIAL_FILE
+        if file.exists():
+            self._credential = kept_read(file)
+            return
+        token = environment.get(ENROL_VARIABLE, "")
+        if not token:
+            raise BadOption(f"{ENROL_VARIABLE}: set it in the environment for the first start")
+        try:
+            answer = self._post(ENROL_PATH, {"token": token, "name": name})
+            earned = str(msgspec.json.decode(answer)["credential"])
+        except (ControlAway, HostRefused, msgspec.DecodeError, KeyError, TypeError) as error:
+            raise BadOption(f"{ENROL_VARIABLE}: {error}") from error
+        if not earned.startswith(HOST_PREFIX):
+            raise BadOption(f"{ENROL_VARIABLE}: {self._url} did not answer with a credential")
+        kept_write(file, earned)
+        self._credential = earned
+
+    def report(self, report: HostReport) -> HostOrders:
+        """What should run here; raises ControlAway or HostRefused."""
+        try:
+            return msgspec.json.decode(self._post(REPORT_PATH, report), type=HostOrders)
+        except msgspec.DecodeError as error:
+            raise ControlAway(f"{self._url} answered with no orders: {error}") from error
+
+    def _post(self, path: str, body: object) -> bytes:
+        headers = {"Content-Type": "application/json"}
+        if self._credential:
+            headers["Authorization"] = f"Bearer {self._credential}"
+        request = urllib.request.Request(self._url + path, msgspec.json.encode(body), headers)
+        try:
+            with self._opener.open(request, timeout=ANSWER_S_MAX) as answer:
+                found: bytes = answer.read(ANSWER_BYTES_MAX)
+                return found
+        except urllib.error.HTTPError as error:
+            with error:
+                told = error.read(ANSWER_BYTES_MAX).decode(errors="replace")
+            if error.code in REFUSED:
+                raise HostRefused(f"{self._url} refuses this host: {told}") from error
+            raise ControlAway(f"{self._url} answers HTTP {error.code}: {told}") from error
+        except OSError as error:
+            raise ControlAway(f"{self._url} does not answer: {error}") from error
+
+
+def child_environment() -> dict[str, str]:
+    """What nodes inherit: neither the agent's token nor that of the hub."""
+    hidden = (ENROL_VARIABLE, "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+    return {name: value for name, value in os.environ.items() if name not in hidden}

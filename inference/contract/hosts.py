@@ -1,0 +1,154 @@
+"""What an agent on a host and the control plane say to each other, as JSON over HTTPS.
+
+An agent reports; the answer is all that should run on its host. Sizes are bytes, None is unknown.
+"""
+
+import re
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+REPORT_PATH = "/api/agent/report"
+ENROL_PATH = "/api/agent/enrol"
+HOST_PREFIX = "host_sluice"
+REPLICAS_MAX = 64
+REPORT_GPUS_MAX = 64
+SIZES_MAX = 256
+NAME_CHARS_MAX = 200
+TEXT_CHARS_MAX = 2_000
+BYTES_MAX = 2**60
+COUNT_MAX = 2**31 - 1
+VALUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._,=-]{0,99}")
+# Arguments that staff may give: none names a file, an address or another program.
+ENGINE_ARGUMENTS = {
+    "compact": ("dtype", "threads", "block-size", "step-tokens", "quantize", "kv-dtype",
+                "speculate", "drafts"),
+    "vllm": ("dtype", "max-model-len", "max-num-seqs", "gpu-memory-utilization", "quantization",
+             "kv-cache-dtype"),
+    "echo": ("tokens-per-s",),
+}  # fmt: skip
+Source = Literal["folder", "hub"]
+Phase = Literal["fetching", "running", "waiting", "draining", "failed"]
+ShortText = Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
+Text = Annotated[str, Meta(max_length=TEXT_CHARS_MAX)]
+Bytes = Annotated[int, Meta(ge=0, le=BYTES_MAX)]
+Count = Annotated[int, Meta(ge=0, le=COUNT_MAX)]
+Share = Annotated[float, Meta(ge=0.0, le=1.0)]
+Known = Annotated[float, Meta(ge=-1e9, le=1e9)]
+
+
+class GpuState(msgspec.Struct, frozen=True):
+    """A graphics processor as NVML tells of it; shares are 0 to 1, `errors` uncorrected ones."""
+
+    name: ShortText | None = None
+    memory: Bytes | None = None
+    memory_free: Bytes | None = None
+    use: Share | None = None
+    celsius: Count | None = None
+    watts: Known | None = None
+    errors: Count | None = None
+
+
+class Inventory(msgspec.Struct, frozen=True):
+    """A host: its processor, memory, disk of the agent's folder, and GPUs in their own order."""
+
+    cpu: ShortText | None = None
+    cores: Count | None = None
+    load: Known | None = None
+    memory: Bytes | None = None
+    memory_free: Bytes | None = None
+    disk: Bytes | None = None
+    disk_free: Bytes | None = None
+    gpus: Annotated[list[GpuState], Meta(max_length=REPORT_GPUS_MAX)] = []
+
+
+class ModelSource(msgspec.Struct, frozen=True):
+    """Where a model comes from: a folder on the host, or a repository of the hub at a revision."""
+
+    kind: Source
+    name: str
+    revision: str = ""
+
+
+class ModelSize(msgspec.Struct, frozen=True):
+    """What a checkpoint needs: bytes of weights, and the shape of its keys and values.
+
+    `error` says why it cannot be told; all else is zero then. `kv_value_bytes` is of one number;
+    `revision` is the commit of the hub that was looked at.
+    """
+
+    weights: Bytes = 0
+    files: Bytes = 0
+    layers: Count = 0
+    kv_heads: Count = 0
+    head_size: Count = 0
+    kv_value_bytes: Count = 0
+    window: Count = 0
+    error: Text = ""
+    revision: ShortText = ""
+
+
+class ReplicaState(msgspec.Struct, frozen=True):
+    """A replica as its agent sees it. `fetched` of `to_fetch` bytes are here; `digest` is over the
+    names and contents of the model's files."""
+
+    id: ShortText
+    phase: Phase
+    message: Text = ""
+    pid: Count | None = None
+    restarts: Count = 0
+    fetched: Bytes | None = None
+    to_fetch: Bytes | None = None
+    digest: ShortText = ""
+
+
+class HostReport(msgspec.Struct, frozen=True):
+    """All that an agent tells. `held` are replicas whose credential it has in memory."""
+
+    inventory: Inventory
+    replicas: Annotated[list[ReplicaState], Meta(max_length=REPLICAS_MAX)] = []
+    held: Annotated[list[ShortText], Meta(max_length=REPLICAS_MAX)] = []
+    sizes: Annotated[dict[str, ModelSize], Meta(max_length=SIZES_MAX)] = {}
+
+
+class WantedReplica(msgspec.Struct, frozen=True):
+    """A node that should run; `credential` only where the agent has said that it holds none.
+
+    A `digest` is what the model's files must have. `gpu` is its number on the host, None for the
+    CPU. `kv` are bytes of its cache.
+    """
+
+    id: str
+    node: str
+    pool: str
+    model: str
+    engine: str
+    source: ModelSource
+    arguments: dict[str, str] = {}
+    gpu: int | None = None
+    kv: int = 0
+    digest: str = ""
+    credential: str = ""
+
+
+class HostOrders(msgspec.Struct, frozen=True):
+    """All that should run; what is not named is drained. `measure` are sources to look at."""
+
+    replicas: list[WantedReplica] = []
+    measure: dict[str, ModelSource] = {}
+    gateways: list[str] = []
+    report_s: float = 3.0
+
+
+def arguments_wrong(engine: str, arguments: dict[str, str]) -> str:
+    """What is wrong with a replica's arguments; empty for nothing."""
+    allowed = ENGINE_ARGUMENTS.get(engine)
+    if allowed is None:
+        return f"Must be one of {', '.join(ENGINE_ARGUMENTS)}."
+    for name, value in arguments.items():
+        if name not in allowed:
+            return f"{name}: must be one of {', '.join(allowed)}."
+        if not VALUE.fullmatch(value):
+            return f"{name}: must be 1 to 100 letters, digits and any of . , _ = -."
+    return ""
