@@ -7,6 +7,7 @@ from inference.compact.run.eager import EagerModel
 from inference.compact.run.graphs import RecordedModel, can_record
 from inference.compact.run.native import NativeDecoder
 from inference.compact.run.runner import LoadedModel
+from inference.compact.scaled import Scaled
 from inference.contract.roofline import ComputePath
 
 
@@ -18,8 +19,9 @@ def compute_path(model: LoadedModel, placement: Placement) -> ComputePath:
         cache = ", int8 cache" if placement.kv_dtype == "int8" else ""
         return ComputePath(kernels=name + (f", {widths} weights" if widths else "") + cache)
     eager = model.eager if isinstance(model, RecordedModel) else model
+    widths = ", fp8 weights" if stored_bytes(model) else ""
     if placement.device == "cpu" or not isinstance(eager, EagerModel):
-        return ComputePath(kernels="torch", slow=placement.slow)
+        return ComputePath(kernels=f"torch{widths}", slow=placement.slow)
     decoder = eager.decoder
     by_torch = {
         "decode attention": decoder.kernels.decode_masks,
@@ -31,4 +33,23 @@ def compute_path(model: LoadedModel, placement: Placement) -> ComputePath:
     if can_record(decoder) and eager is model:
         slow.append("steps are not recorded as CUDA graphs")
     kernels = "torch" if len(lacking) == len(by_torch) else "triton"
+    kernels += widths
     return ComputePath(kernels=kernels, slow="; ".join(slow))
+
+
+def stored_bytes(model: LoadedModel) -> int | None:
+    """Of the weights that every step reads; None where all are as wide as what computes."""
+    if isinstance(model, NativeDecoder):
+        return model.packer.weight_bytes
+    eager = model.eager if isinstance(model, RecordedModel) else model
+    if not isinstance(eager, EagerModel):
+        return None
+    weights = eager.decoder.weights
+    affines = [
+        affine.weight
+        for layer in weights.layers
+        for affine in (layer.qkv, layer.out, layer.gate_up, layer.down)
+    ]
+    if not any(isinstance(each, Scaled) for each in affines):
+        return None
+    return sum(each.nbytes for each in [*affines, weights.head])
