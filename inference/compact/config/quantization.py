@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from inference.compact.config.fields import Fields
-from inference.compact.options import FP8
 
 GROUP_SIZES = (-1, 32, 64, 128)
+FP8 = "fp8"
 # Of a module's name, what follows the last dot.
 CODES, ZEROS, SCALES, GROUPS = "qweight", "qzeros", "scales", "g_idx"
 COMPRESSED_WEIGHTS: dict[str, tuple[object, ...]] = {

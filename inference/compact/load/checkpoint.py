@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from inference.compact.config.quantization import FP8
 from inference.compact.config.shape import ModelShape
 from inference.compact.grouped import Grouped, Matrix, dense, fused
 from inference.compact.load.gguf import GgufFile
@@ -16,7 +17,7 @@ from inference.compact.load.packed import PackedSafetensors
 from inference.compact.load.rounding import rounded
 from inference.compact.load.safetensors import INDEX, SINGLE, Safetensors
 from inference.compact.load.scaled import ScaledSafetensors
-from inference.compact.options import FP8, MEBIBYTE
+from inference.compact.options import MEBIBYTE
 from inference.compact.scaled import Scaled
 from inference.errors import ModelError
 

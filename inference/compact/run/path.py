@@ -1,7 +1,9 @@
 """What a loaded model computes with, in words, and what of that is slower than it need be."""
 
+from inference.compact.grouped import Matrix
 from inference.compact.layers.ops import PLAIN
 from inference.compact.load.placement import Placement
+from inference.compact.load.weights import Weights
 from inference.compact.native.choice import chosen
 from inference.compact.run.eager import EagerModel
 from inference.compact.run.graphs import RecordedModel, can_record
@@ -30,6 +32,8 @@ def compute_path(model: LoadedModel, placement: Placement) -> ComputePath:
     }
     lacking = [name for name, holds in by_torch.items() if holds]
     slow = [f"torch computes {' and '.join(lacking)}, not Triton"] if lacking else []
+    if any(isinstance(each, Scaled) and not each.narrow for each in _projections(decoder.weights)):
+        slow.append("fp8 weights are widened for each product")
     if can_record(decoder) and eager is model:
         slow.append("steps are not recorded as CUDA graphs")
     kernels = "torch" if len(lacking) == len(by_torch) else "triton"
@@ -45,11 +49,15 @@ def stored_bytes(model: LoadedModel) -> int | None:
     if not isinstance(eager, EagerModel):
         return None
     weights = eager.decoder.weights
-    affines = [
+    projections = _projections(weights)
+    if not any(isinstance(each, Scaled) for each in projections):
+        return None
+    return sum(each.nbytes for each in [*projections, weights.head])
+
+
+def _projections(weights: Weights) -> list[Matrix]:
+    return [
         affine.weight
         for layer in weights.layers
         for affine in (layer.qkv, layer.out, layer.gate_up, layer.down)
     ]
-    if not any(isinstance(each, Scaled) for each in affines):
-        return None
-    return sum(each.nbytes for each in [*affines, weights.head])
