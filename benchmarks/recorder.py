@@ -45,6 +45,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
         "kv_pool_exceeded_bytes",
     ),
     "fleet": ("workloads", "decision_us", "gateways_4_p95_ratio", "held_out"),
+    "fleet-links": ("links",),
     "faults": ("faults", "cancel_to_free_p99_ms"),
     "money": (
         "hold_settle_per_s", "hot_row_per_s", "open_4000_p99_ms", "gateway_cpu_ms",
@@ -60,6 +61,9 @@ KEYS: Mapping[str, tuple[str, ...]] = {
         "rss_growth_mib", "fd_growth", "recovery_s",
     ),
     "routing": ("workload", "runs", "hit_of_possible_min", "ttft_p50_ratio_max"),
+    "attached": (
+        "hit_rate_x_compact", "ttft_p50_x_round_robin", "added_ttft_p99_ms", "difference_nano_usd",
+    ),
     "batch": ("p95_ttft_rise", "lines", "lost", "doubled"),
     "gpu": ("device", "decode", "prefill", "reference"),
     "exports": ("requests", "files"),

@@ -15,14 +15,15 @@ import random
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from django.core.management import call_command
 from tokenizers import Tokenizer
 
-from benchmarks.load import Connection, Tally, percentile, request_bytes
+from benchmarks.load import Connection, Seen, Tally, percentile, request_bytes
 from benchmarks.machine import describe
 from benchmarks.recorder import Recorder
 from benchmarks.reference import END_TOKEN
@@ -47,47 +48,84 @@ CLIENTS = 4
 WARM_PROMPTS = 24
 WARM_TOKENS = 256
 SEEDS = (1, 2)
+# What a part of a character becomes.
+REPLACEMENT = "\ufffd"
 RUN_S_MAX = 240.0
 HIT_SHARE_MIN = 0.9
 TTFT_RATIO_MAX = 0.5
 
 
-def prompts_of(vocabulary: int, seed: int) -> list[list[int]]:
+def ids_of(tokenizer: Tokenizer) -> list[int]:
+    """Of tokens that are whole characters: of others vLLM may repeat the prompt as text."""
+    ids = range(VOCABULARY_FROM, tokenizer.get_vocab_size())
+    return [each for each in ids if REPLACEMENT not in tokenizer.decode([each])]
+
+
+def prompts_of(ids: list[int], seed: int) -> list[list[int]]:
     """One request of each group a round, in random order within the whole."""
     draw = random.Random(seed)
-    ids = range(VOCABULARY_FROM, vocabulary)
     prefixes = [draw.choices(ids, k=PREFIX_TOKENS) for _ in range(GROUPS)]
     order = [group for group in range(GROUPS) for _ in range(ROUNDS)]
     draw.shuffle(order)
     return [prefixes[group] + draw.choices(ids, k=OWN_TOKENS) for group in order]
 
 
-async def send_all(
-    port: int, key: str, prompts: list[list[int]], *, end_token: int
-) -> tuple[Tally, float]:
-    """The prompts in their order, a few at a time; the tally and the wall time."""
-    tally, left = Tally(), iter(prompts)
+@dataclass(frozen=True)
+class Pace:
+    """How many ask at once, and how long after each other they begin; how long answers are, and by
+    how many lengths they differ, so that they do not end together.
+    """
 
-    async def client() -> None:
+    clients: int
+    output_tokens: int
+    apart_s: float = 0.0
+    lengths: int = 1
+
+
+SHORT = Pace(CLIENTS, OUTPUT_TOKENS)
+
+
+async def send_all(
+    port: int,
+    key: str,
+    prompts: list[list[int]],
+    *,
+    end_token: int,
+    pace: Pace = SHORT,
+    seen: list[Seen] | None = None,
+) -> tuple[Tally, float]:
+    """The prompts in their order, a few at a time; the tally and the wall time. `seen` gets each
+    answer.
+    """
+    tally, left = Tally(), enumerate(prompts)
+
+    async def client(number: int) -> None:
         connection = Connection(port)
         await connection.open()
-        for prompt in left:
+        await asyncio.sleep(number * pace.apart_s)
+        for place, prompt in left:
             body = {
                 "model": "sluice-5m",
                 "prompt": prompt,
-                "max_tokens": OUTPUT_TOKENS,
+                "max_tokens": pace.output_tokens + place % pace.lengths,
                 "temperature": 0,
                 "logit_bias": {str(end_token): -100},
                 "stream": True,
                 "stream_options": {"include_usage": True},
             }
-            await connection.stream(request_bytes("/v1/completions", key, body), tally)
+            answer = await connection.stream(request_bytes("/v1/completions", key, body), tally)
+            if seen is not None:
+                seen.append(answer)
         connection.close()
 
     began = time.perf_counter()
     async with asyncio.timeout(RUN_S_MAX):
-        await asyncio.gather(*(client() for _ in range(CLIENTS)))
+        await asyncio.gather(*(client(number) for number in range(pace.clients)))
     return tally, time.perf_counter() - began
+
+
+# `send_all` to a gateway, with its key.
+Send = Callable[..., Coroutine[Any, Any, tuple[Tally, float]]]
 
 
 def figures(tally: Tally, wall_s: float) -> dict[str, float | int]:
@@ -110,18 +148,23 @@ def credential(name: str) -> str:
     return out.getvalue().strip()
 
 
+COMPACT = (
+    "--engine", "compact", "--threads", "1", "--kv-mib", str(KV_MIB),
+    "--block-size", str(BLOCK_TOKENS),
+)  # fmt: skip
+
+
 @contextlib.contextmanager
-def nodes(made: Stack, port: int) -> Iterator[None]:
-    """Four compact nodes, each connected and its cache known."""
-    options = ["--engine", "compact", "--threads", "1", "--kv-mib", str(KV_MIB)]
-    options += ["--block-size", str(BLOCK_TOKENS)]
+def nodes(made: Stack, port: int, options: Sequence[Sequence[str]]) -> Iterator[list[int]]:
+    """Four nodes with these options, each connected and its cache known; yields their pids."""
+    pids = []
     with contextlib.ExitStack() as stack:
-        for number in range(NODES):
+        for number, each in enumerate(options):
             name = f"bench-{number}"
             one = replace(made, node_name=name, node_credential=credential(name))
-            stack.enter_context(node(one, port, *options))
+            pids.append(stack.enter_context(node(one, port, *each)))
         wait_for(lambda: nodes_ready(port) == NODES, "all nodes")
-        yield
+        yield pids
 
 
 def nodes_ready(port: int) -> int:
@@ -130,18 +173,39 @@ def nodes_ready(port: int) -> int:
         return int(json.load(answer)["nodes"])
 
 
-def run(made: Stack, policy: str, seed: int) -> dict[str, float | int]:
-    """One policy on fresh nodes, after every node has computed something."""
+@contextlib.contextmanager
+def warmed(
+    made: Stack,
+    app: str,
+    seed: int,
+    options: Sequence[Sequence[str]],
+    *,
+    place: Callable[[int], None] | None = None,
+) -> Iterator[tuple[Send, list[list[int]]]]:
+    """Nodes with these options behind one policy, after every node has computed something: how to
+    send, and the prompts. `place` gives a node its cores by its pid; the gateway then has its own.
+    """
     tokenizer = Tokenizer.from_file(str(made.model / "tokenizer.json"))
-    vocabulary, end = tokenizer.get_vocab_size(), tokenizer.token_to_id(END_TOKEN)
+    ids, end = ids_of(tokenizer), tokenizer.token_to_id(END_TOKEN)
     assert end is not None, "the shipped tokenizer has no end token"
-    prompts = prompts_of(vocabulary, seed)
-    ids = range(VOCABULARY_FROM, vocabulary)
     draw = random.Random(f"warm {seed}")
     warm = [draw.choices(ids, k=WARM_TOKENS) for _ in range(WARM_PROMPTS)]
-    with serve(APPS[policy], pinned=False) as (port, _), nodes(made, port):
-        asyncio.run(send_all(port, made.key, warm, end_token=end))
-        return figures(*asyncio.run(send_all(port, made.key, prompts, end_token=end)))
+    with (
+        serve(app, pinned=place is not None) as (port, _),
+        nodes(made, port, options) as pids,
+    ):
+        if place is not None:
+            for pid in pids:
+                place(pid)
+        send = partial(send_all, port, made.key, end_token=end)
+        asyncio.run(send(warm))
+        yield send, prompts_of(ids, seed)
+
+
+def run(made: Stack, app: str, seed: int) -> dict[str, float | int]:
+    """One policy on fresh compact nodes."""
+    with warmed(made, app, seed, (COMPACT,) * NODES) as (send, prompts):
+        return figures(*asyncio.run(send(prompts)))
 
 
 def measure() -> dict[str, Any]:
@@ -150,7 +214,7 @@ def measure() -> dict[str, Any]:
     with stack() as made:
         for seed in SEEDS:
             for policy, rows in runs.items():
-                rows.append(run(made, policy, seed))
+                rows.append(run(made, APPS[policy], seed))
                 print(f"seed {seed} {policy:>8} {rows[-1]}", flush=True)
     ours, others = runs["sluice"], runs["random"]
     hit = min(row["hit_of_possible"] for row in ours)

@@ -2,6 +2,7 @@
 
 Simulated: the nodes (a roofline model) and time. Real: the prefix index, the accounts, the fleet's
 means, the choice and the queue. Blocks hold 64 tokens instead of 16; all else is as on the wire.
+With `--nodes` it measures instead what connected nodes cost a real gateway process.
 """
 
 from __future__ import annotations
@@ -17,17 +18,21 @@ from benchmarks.fleet.campaign import Plan, plans, run_all, tabled
 from benchmarks.fleet.decision import decision_us
 from benchmarks.fleet.journal import Journal, journal_path
 from benchmarks.fleet.policies.registry import OURS
+from benchmarks.fleet.sockets import KV_BLOCKS, STEPS_S, measure
 from benchmarks.fleet.workloads import WORKLOADS
 from benchmarks.machine import describe
 from benchmarks.recorder import Recorder
 
 DECISION_NODES = (64, 1000)
+CONNECTED_NODES = (64, 256)
 
 
 def main() -> int:
     """Print the tables and, last, the JSON line."""
     options = arguments()
     print(f"bench-fleet: {describe()}")
+    if options.nodes:
+        return connect(options.nodes, options.steps_s)
     recorder = Recorder("fleet", full=options.full, workers=options.workers)
     timed = {str(nodes): decision_us(nodes) for nodes in DECISION_NODES}
     every = plans(full=options.full)
@@ -49,10 +54,23 @@ def main() -> int:
     return 0
 
 
+def connect(nodes: int, steps_s: float) -> int:
+    """What one gateway process needs for so many nodes on real sockets, and for fewer."""
+    recorder = Recorder("fleet-links", nodes=nodes, steps_s=steps_s, kv_blocks=KV_BLOCKS)
+    counts = [each for each in CONNECTED_NODES if each < nodes]
+    links = measure([*counts, nodes], steps_s=steps_s)
+    for count, found in links.items():
+        print(f"{count:>5} nodes: {found}")
+    recorder.finish({"links": links})
+    return 0
+
+
 def arguments() -> argparse.Namespace:
     """What the command line asks for."""
     parser = argparse.ArgumentParser(prog="bench-fleet", description=__doc__)
     parser.add_argument("--full", action="store_true", help="all cells at 64 nodes, 1.0 load")
+    parser.add_argument("--nodes", type=int, default=0, help="only connect so many to a gateway")
+    parser.add_argument("--steps-s", type=float, default=STEPS_S, help="frames of load of each")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--journal", type=Path, default=journal_path())
     return parser.parse_args()

@@ -13,17 +13,13 @@ from random import Random
 
 import numpy as np
 
+from benchmarks.fleet.blocks import BLOCK_SIZE, CHAIN_BLOCKS, CHAINS, announced, chain
 from controlplane.gateway.nodes.index import PrefixIndex
 from controlplane.gateway.nodes.measured.account import NodeAccount
 from controlplane.gateway.nodes.measured.means import FleetMeans
 from controlplane.gateway.s4_route.choice.cost import choose
 from inference.contract.frames import KvEvents, Step
 
-BLOCK_SIZE = 16
-CHAIN_BLOCKS = 2048
-SHARED_BLOCKS = 64
-CHAINS = 32
-COPIES_MAX = 8
 KV_BLOCKS = 25_000
 DECISIONS = 1000
 CREDITS = 128
@@ -45,18 +41,12 @@ def decision_us(nodes: int, *, decisions: int = DECISIONS) -> dict[str, float]:
 def decider(nodes: int, random: Random) -> Callable[[int], int]:
     """A function from a number to the place of the node chosen for one of the chains."""
     index, means = PrefixIndex(), FleetMeans()
-    shared = [random.randbytes(16) for _ in range(SHARED_BLOCKS)]
-    rest = CHAIN_BLOCKS - SHARED_BLOCKS
-    chains = [shared + [random.randbytes(16) for _ in range(rest)] for _ in range(CHAINS)]
-    stored: list[set[bytes]] = [set(shared) for _ in range(nodes)]
-    for chain in chains:
-        for node in random.sample(range(nodes), random.randint(1, COPIES_MAX)):
-            stored[node].update(chain[: random.randint(SHARED_BLOCKS, CHAIN_BLOCKS)])
+    chains = [chain(number) for number in range(CHAINS)]
     accounts = [used_account(random) for _ in range(nodes)]
     places = {str(node): node for node in range(nodes)}
     for name, node in places.items():
         index.join(name, KV_BLOCKS)
-        packed = b"".join(stored[node])
+        packed = b"".join(announced(node, nodes))
         index.apply(name, KvEvents(seq=0, stored=packed, removed=b"", snapshot=True))
 
     def decide(number: int) -> int:

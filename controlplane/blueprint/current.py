@@ -53,7 +53,7 @@ def organization_of(name: str) -> Organization:
 def pool_fields(pool: Pool) -> things.Fields:
     """A pool without what the local driver runs."""
     names = (
-        "task", "size_class", "role", "nodes_min", "nodes_max", "warm_schedule", "cards_per_node",
+        "task", "role", "nodes_min", "nodes_max", "warm_schedule", "cards_per_node",
         "separate_caches",
     )  # fmt: skip
     fields = {name: getattr(pool, name) for name in names}

@@ -51,7 +51,6 @@ class PoolSpec(DocumentPart):
 
     name: Name
     task: Literal["generate", "embed"] | UnsetType = UNSET
-    size_class: Literal["small", "medium", "large"] | UnsetType = UNSET
     role: Literal["both", "prefill", "decode"] | UnsetType = UNSET
     nodes_min: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
     nodes_max: Annotated[int, Meta(ge=0)] | UnsetType = UNSET

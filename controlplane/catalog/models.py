@@ -33,12 +33,6 @@ class Task(models.TextChoices):
     EMBED = "embed"
 
 
-class SizeClass(models.TextChoices):
-    SMALL = "small"
-    MEDIUM = "medium"
-    LARGE = "large"
-
-
 class PoolRole(models.TextChoices):
     """Which phases of a request its nodes run."""
 
@@ -58,7 +52,6 @@ class Pool(BaseModel):
 
     name = models.CharField(max_length=50, unique=True, validators=[POOL_NAME])
     task = models.CharField(max_length=8, choices=Task.choices, default=Task.GENERATE)
-    size_class = models.CharField(max_length=6, choices=SizeClass.choices, default=SizeClass.SMALL)
     role = models.CharField(max_length=7, choices=PoolRole.choices, default=PoolRole.BOTH)
     nodes_min = models.PositiveIntegerField(default=0)
     nodes_max = models.PositiveIntegerField(default=1)
@@ -72,9 +65,6 @@ class Pool(BaseModel):
         db_table = "pools"
         constraints = [
             CheckConstraint(condition=Q(task__in=Task.values), name="pool_task_known"),
-            CheckConstraint(
-                condition=Q(size_class__in=SizeClass.values), name="pool_size_class_known"
-            ),
             CheckConstraint(condition=Q(role__in=PoolRole.values), name="pool_role_known"),
             CheckConstraint(
                 condition=Q(nodes_max__gte=F("nodes_min")) & Q(nodes_max__lte=NODES_MOST),
@@ -92,7 +82,7 @@ class Pool(BaseModel):
 
     @property
     def prefills_only(self) -> bool:
-        """Whether its nodes get their work from other nodes' engines, and never from a gateway."""
+        """Whether its nodes only compute prompts, for nodes of another pool."""
         return self.role == PoolRole.PREFILL
 
 

@@ -28,7 +28,6 @@ class PoolDraft:
 
     name: str
     task: str = "generate"
-    size_class: str = "small"
     role: str = "both"
     nodes_min: int = 0
     nodes_max: int = 1
@@ -58,8 +57,7 @@ def pool_known(name: str) -> Pool:
 def serving_pool(name: str, task: str) -> Pool:
     """The pool of that name, if the gateway may send it whole requests of this task.
 
-    Raises ValidationError for `pool`: nodes that only prefill get their work from the decode nodes'
-    engines, over the engine's own connector, and never from a gateway.
+    Raises ValidationError for `pool`: nodes that only prefill get none.
     """
     pool = pool_known(name)
     if pool.task != task:

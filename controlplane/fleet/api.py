@@ -231,7 +231,6 @@ class PoolBody(msgspec.Struct, forbid_unknown_fields=True):
     """A pool's values; what is left out keeps its value, or is a new pool's default."""
 
     task: str | msgspec.UnsetType = msgspec.UNSET
-    size_class: str | msgspec.UnsetType = msgspec.UNSET
     role: str | msgspec.UnsetType = msgspec.UNSET
     nodes_min: int | msgspec.UnsetType = msgspec.UNSET
     nodes_max: int | msgspec.UnsetType = msgspec.UNSET

@@ -14,6 +14,7 @@ from functools import partial
 
 import msgspec
 
+from controlplane.gateway.apart import done_whole, pick_decoder, prefill_apart
 from controlplane.gateway.app_state import AppState
 from controlplane.gateway.call import Call, ClientGone, trace_of
 from controlplane.gateway.degraded import overloaded, reason_of, with_steps
@@ -215,6 +216,7 @@ async def _infer(
     trail = run.trail
     tried: set[str] = set()
     answer: Answer | None = None
+    prepared = await prefill_apart(run, admitted.asked, prepared)
     for _ in range(ATTEMPTS_MAX):
         if tried:
             await _pause(run, len(tried))
@@ -240,6 +242,7 @@ async def _infer(
             message = "The client read too slowly, so generation stopped."
             raise internal_error("slow_reader", message) from error
         tried.add(placement.link.identity.id)
+        prepared = done_whole(prepared)
         if not out.started:
             # What it has computed went to nobody: nobody pays for it.
             run.stream = None
@@ -277,6 +280,8 @@ async def _route(
     began = call.spans.clock()
     try:
         roomy = await find_room(call, admitted.asked, prepared, state, tried=tried)
+        if prepared.prompt.transfer is not None:
+            return pick_decoder(run, admitted.asked, prepared, roomy)
         sought = sought_of(admitted.asked, prepared)
         return pick_node(call, sought, state.fleet, state.routing, nodes=roomy)
     finally:

@@ -12,6 +12,7 @@ from controlplane.kernel.bytes_budget import Portion
 from controlplane.kernel.receipt import Receipt
 from inference.contract.frames import BYTES_PER_TOKEN
 from inference.contract.parts import ShownPicture
+from inference.contract.transfer import Transfer
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -61,6 +62,13 @@ class Cluster(msgspec.Struct, frozen=True):
     served: ServedModel
 
 
+class HandedOver(msgspec.Struct, frozen=True):
+    """A prompt that a node has computed for another; the `receipt` says why that node."""
+
+    transfer: Transfer
+    receipt: Receipt
+
+
 class Prompt(msgspec.Struct, frozen=True):
     """Stage 3: token ids, their block hashes by block size, and the output bound that fits.
 
@@ -68,7 +76,7 @@ class Prompt(msgspec.Struct, frozen=True):
     known here. Where there are several
     prompts, `lengths` are theirs, as in a `Job`. `ignored` are paths
     of fields that the model's chat template does not read. A prompt with `pictures` has no hashes:
-    token ids do not say what is in them.
+    token ids do not say what is in them. `transfer` says where another node has computed it.
     """
 
     tokens: list[int]
@@ -79,6 +87,7 @@ class Prompt(msgspec.Struct, frozen=True):
     lengths: list[int] = []
     ignored: tuple[str, ...] = ()
     pictures: tuple[ShownPicture, ...] = ()
+    transfer: HandedOver | None = None
 
     @property
     def size(self) -> int:

@@ -92,14 +92,14 @@ class ProjectRecord(msgspec.Struct, frozen=True, kw_only=True):
     keeps_days: int = 0
     content_key: str = ""
 
-    def cache_salt(self, now_s: float) -> bytes:
-        """What separates the prefixes of its prompts now (Unix time) from those of others, and from
-        its own of `cache_minutes` ago.
+    def cache_salt(self, now_s: float, adapter: str = "") -> bytes:
+        """What separates the prefixes of its prompts now (Unix time) from those of others, from its
+        own of `cache_minutes` ago, and those of a model from those of its adapters.
         """
-        if self.cache_shared and not self.cache_minutes:
+        if self.cache_shared and not (self.cache_minutes or adapter):
             return self.salt
         span = now_s // (S_PER_MIN * self.cache_minutes) if self.cache_minutes else 0
-        name = f"{'' if self.cache_shared else self.id} {self.cache_minutes} {span:.0f}"
+        name = f"{'' if self.cache_shared else self.id} {self.cache_minutes} {span:.0f} {adapter}"
         return blake2b(name.encode(), key=self.salt, digest_size=SALT_BYTES).digest()
 
     def kept(self, sent: dict[str, str]) -> dict[str, str]:

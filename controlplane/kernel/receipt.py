@@ -112,9 +112,10 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     those of its rule with what came of each, `attempts` the nodes that did not finish it. `usage`
     names the source of its token counts where that is not the gateway. `images` were in its
     prompt, which then has no block hashes. `limit` refused it, `lack` is what the fleet lacked.
-    `ignored` are fields of the request that changed nothing, `labels` those of its `metadata` that
-    its project keeps. `before` is what its client did before the call, as it says. Where a model
-    thought, `first_thought_us` and `first_answer_us` count from its arrival.
+    `prefill` is the node that computed the prompt for `node`; the index and what it told are then
+    of that one. `ignored` are fields of the request that changed nothing, `labels` those of its
+    `metadata` that its project keeps. `before` is what its client did before the call, as it says.
+    Where a model thought, `first_thought_us` and `first_answer_us` count from its arrival.
     """
 
     asked: str = ""
@@ -143,6 +144,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     labels: dict[str, str] = {}
     line: NetworkLine | None = None
     before: tuple[Before, ...] = ()
+    prefill: str = ""
 
 
 NONE = Receipt()

@@ -53,7 +53,7 @@ def _spread(
 ) -> Figure:
     """Median, p95 and the most of a figure that is sampled every second."""
     lines = [
-        Line(words, values_of(found, times, share, unit), "--stage-5", dash)
+        Line(words, values_of(found, times, share, unit), f"--{words}", dash)
         for (share, words), dash in zip(SHARES, DASHES, strict=False)
     ]
     most = [found[at].maximum / unit if at in found else None for at in times]

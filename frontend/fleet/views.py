@@ -13,7 +13,7 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.cache import patch_vary_headers
 
-from controlplane.catalog.models import Pool, PoolRole, SizeClass, Task
+from controlplane.catalog.models import Pool, PoolRole, Task
 from controlplane.catalog.pools import pool_draft, pool_set
 from controlplane.catalog.selectors import model_list, pool_find, pool_list
 from controlplane.core.permissions import Action
@@ -80,7 +80,6 @@ class PoolForm(forms.Form):
 
     name = forms.CharField(max_length=50)
     task = forms.ChoiceField(choices=Task.choices)
-    size_class = forms.ChoiceField(choices=SizeClass.choices)
     role = forms.ChoiceField(choices=PoolRole.choices)
     nodes_min = forms.IntegerField(min_value=0)
     nodes_max = forms.IntegerField(min_value=0)
@@ -160,7 +159,6 @@ def _index(
         "models": _models(),
         "pool_new": Pool(),
         "tasks": Task.choices,
-        "size_classes": SizeClass.choices,
         "roles": PoolRole.choices,
         "drain_minutes": services.DRAIN_S_DEFAULT // S_PER_MIN,
         "drain_minutes_max": services.DRAIN_S_MAX // S_PER_MIN,

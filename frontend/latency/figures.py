@@ -199,7 +199,7 @@ def _figures(read: Read, asked: Asked) -> list[figure.Plot]:
     made: list[figure.Plot] = [heat, *stage_figures(points, times, asked.percent)]
     made.append(_phases_figure(steps, times, asked.percent))
     made.append(_bucket_figure(read.by_bucket))
-    lines = figure.percentile_lines(figure.pick(steps, "inter_token"), times, "--stage-5")
+    lines = figure.percentile_lines(figure.pick(steps, "inter_token"), times)
     finding = figure.worst(lines[-1], "The worst p99 was {}.".format, NOTHING)
     lines += figure.before_line(figure.pick(earlier, "inter_token"), times, asked.percent)
     made.append(figure.Figure("inter_token", "Time between tokens", finding, times, lines, axis))

@@ -304,7 +304,7 @@ def _own_figure(
     found, before = (
         pick({at: point.own for at, point in points.items()}, measure) for points in pair
     )
-    lines = percentile_lines(found, times, "--stage-5")
+    lines = percentile_lines(found, times)
     nothing = "No data in this range."
     finding = worst(lines[-1], "The worst p99 was {}.".format, nothing)
     axis = Axis("ms", logarithmic=True)

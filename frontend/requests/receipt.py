@@ -81,6 +81,7 @@ def _facts(receipt: Receipt) -> list[tuple[str, object]]:
         ("Ignored fields", ", ".join(receipt.ignored)),
         ("Labels", ", ".join(f"{name}={text}" for name, text in receipt.labels.items())),
         ("Node", receipt.node),
+        ("Prefill node", receipt.prefill),
         ("Prefix index", INDEX_STATES.get(receipt.index)),
         ("Cached tokens at the best node", receipt.available_tokens if routed else None),
         ("Predicted cached tokens", receipt.predicted_cached_tokens if routed else None),
@@ -100,7 +101,7 @@ def _facts(receipt: Receipt) -> list[tuple[str, object]]:
 def _marked(receipt: Receipt) -> tuple[msgspec.Struct, ...]:
     return tuple(
         msgspec.structs.replace(each, node=f"{each.node} (chosen)")
-        if each.node == receipt.node
+        if each.node == (receipt.prefill or receipt.node)
         else each
         for each in receipt.candidates
     )

@@ -43,6 +43,8 @@ class Capability(StrEnum):
     PREFIX_CACHE = "prefix_cache"  # hits are reported per request
     KV_EVENTS = "kv_events"  # the index of the cache can be followed
     SALT = "salt"  # tenants never share cached blocks
+    HANDS_OVER = "hands_over"  # only computes prompts, for nodes that take them over
+    TAKES_OVER = "takes_over"
 
 
 def capabilities(names: str) -> tuple[Capability, ...]:

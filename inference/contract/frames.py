@@ -10,8 +10,10 @@ import msgspec
 from inference.contract.drain import Drain, Draining, Undrain
 from inference.contract.grammar import Grammar
 from inference.contract.parts import ShownPicture, TokenLogprob, ToolCallDelta, Vectors
+from inference.contract.places import GatewayAddress
 from inference.contract.replay import Resume, Resumed
 from inference.contract.roofline import Ceilings, ComputePath, Shares
+from inference.contract.transfer import Transfer
 
 PROTOCOL_VERSION = 2
 FRAME_BYTES_MAX = 4 * 1024 * 1024
@@ -114,6 +116,7 @@ class Output(Frame, frozen=True):
     vectors: Vectors | None = None
     reasoning: str | None = None
     prompt_logprobs: list[TokenLogprob] | None = None
+    transfer: bytes | None = None
 
     @property
     def delivered(self) -> int:
@@ -128,7 +131,7 @@ class ModelOffer(Frame, frozen=True):
     Where only a server behind the node has them, its digest is empty and its `vocab_size` 0.
     `dimensions` are the sizes of vectors that a model which embeds can answer with, its own first;
     a model that generates has none. A cross-encoder, whose inputs are pairs of texts, has the one
-    dimension of their score.
+    dimension of their score. An `adapter` changes the first model of its node, in its cache.
     """
 
     name: str
@@ -136,6 +139,7 @@ class ModelOffer(Frame, frozen=True):
     context_window: int
     vocab_size: int
     dimensions: list[int] = msgspec.field(default_factory=list)
+    adapter: bool = False
 
 
 class Hello(Frame, tag="hello", frozen=True):
@@ -281,11 +285,11 @@ class Pong(Frame, tag="pong", frozen=True):
     received: int = 0
 
 
-class GatewayAddress(Frame, frozen=True):
-    """A live gateway: its instance id, and where nodes dial it, empty if it does not say."""
+class Offers(Frame, tag="offers", frozen=True):
+    """What the node serves from now on, in place of what its hello said; jobs under way go on."""
 
-    instance: str
-    url: str
+    models: list[ModelOffer]
+    capabilities: list[str]
 
 
 class Welcome(Frame, tag="welcome", frozen=True):
@@ -328,7 +332,8 @@ class Job(Frame, tag="job", frozen=True):
     `traceparent` and `tracestate` are headers for a server behind the node; empty without a trace.
     `ticket` proves to every gateway that this node was given the job; it goes into its `Report`.
     `lengths`: `tokens` are several prompts back to back, of so many each; zeros where they are in
-    `request_json`, which has no URLs of `pictures`. Choice c is one of prompt c // n; no hashes."""
+    `request_json`, which has no URLs of `pictures`. Choice c is one of prompt c // n; no hashes.
+    If it `hands_over`, its one output says where `transfer` of a job elsewhere has its prompt."""
 
     request: bytes
     model: str
@@ -346,6 +351,8 @@ class Job(Frame, tag="job", frozen=True):
     ticket: bytes = b""
     lengths: list[int] = msgspec.field(default_factory=list)
     pictures: list[ShownPicture] = msgspec.field(default_factory=list)
+    hands_over: bool = False
+    transfer: Transfer | None = None
 
     @property
     def choices(self) -> int:
@@ -381,20 +388,7 @@ class Ping(Frame, tag="ping", frozen=True):
     received: int = 0
 
 
-FromNode = (
-    Hello | Resume | Credits | AssetPart | Step | KvEvents | Report | Rejected | Draining | Pong
-)
-FromGateway = (
-    Welcome
-    | Resumed
-    | Gateways
-    | CreditsTaken
-    | Drain
-    | Undrain
-    | Job
-    | Cancel
-    | Ack
-    | AssetRequest
-    | KvSnapshotRequest
-    | Ping
-)
+_Standing = Hello | Offers | Resume | Credits | Draining | Pong
+FromNode = _Standing | AssetPart | Step | KvEvents | Report | Rejected
+_Asked = Job | Cancel | Ack | AssetRequest | KvSnapshotRequest | Ping
+FromGateway = Welcome | Resumed | Gateways | CreditsTaken | Drain | Undrain | _Asked

@@ -23,7 +23,7 @@ NEEDS = {
 
 def check_common(job: frames.Job, facts: EngineFacts) -> None:
     """What no engine takes, whatever its jobs are made of."""
-    if job.model != facts.model:
+    if job.model != facts.model and job.model not in facts.adapters:
         raise JobRefused("unknown_model", f"model: this node serves {facts.model!r}")
     if job.deadline_ms < 1:
         raise JobRefused("bad_job", "deadline_ms: must be at least 1")

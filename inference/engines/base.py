@@ -4,7 +4,7 @@ thread that hangs uses no CPU time. And the clock by which engines report.
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -63,7 +63,9 @@ class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
     `dimensions` are the sizes of vectors that an engine which embeds can make, its own first;
     `ceilings` and `path` are known once it has started, where it can say them; the node measures
     the rates of `path`. `silence_s` is how long a server behind the engine may send nothing, 0
-    where there is none.
+    where there is none. `models` are names and windows where it serves several, which may change;
+    then `model` names none of them, and it is not `probed`: each token would be paid for.
+    `adapters` are further models that it serves, made of `model`.
     """
 
     engine: str
@@ -80,6 +82,15 @@ class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
     ceilings: Ceilings | None = None
     path: ComputePath | None = None
     silence_s: float = 0.0
+    adapters: tuple[str, ...] = ()
+    models: tuple[tuple[str, int], ...] = ()
+    probed: bool = True
+
+    @property
+    def offered(self) -> Sequence[tuple[str, int]]:
+        """Names and windows of all models that it serves."""
+        own = (self.model, *self.adapters)
+        return self.models or [(name, self.context_window) for name in own]
 
     @property
     def reports_steps(self) -> bool:

@@ -44,6 +44,14 @@ ENGINES = {
         credits_option="credits",
         model="optional",
     ),
+    "hosted": EngineEntry(
+        about="models of hosted providers, for `manage.py connector`, which writes what it serves"
+        " to standard input",
+        engine="inference.engines.hosted.engine:HostedEngine",
+        options="inference.engines.hosted.engine:HostedOptions",
+        credits_option="credits",
+        model="optional",
+    ),
     "embed": EngineEntry(
         about="a BERT encoder, for /v1/embeddings, /v1/rerank and /v1/score",
         engine="inference.engines.embed:EmbedEngine",
@@ -78,8 +86,9 @@ class EngineOption:
 
 
 LOCAL = ("compact", "embed")
+OF_ONE_MODEL = tuple(each for each in ENGINES if each != "hosted")
 ENGINE_OPTIONS = (
-    EngineOption("--model-name", "name", str, "NAME", tuple(ENGINES),
+    EngineOption("--model-name", "name", str, "NAME", OF_ONE_MODEL,
         "what the model is offered as (default: its folder's name, or --upstream-model)"),
     EngineOption("--device", "device", str, "NAME", ("compact", "embed"), "auto, cpu or cuda"),
     EngineOption("--dtype", "dtype", str, "NAME", LOCAL, "auto, bfloat16 or float32"),
@@ -125,6 +134,8 @@ ENGINE_OPTIONS = (
     EngineOption("--kv-events", "kv_events", str, "ADDRESS[,ADDRESS]", ("remote",),
         "where vLLM or SGLang publishes cache events, such as tcp://127.0.0.1:5557, and replays"
         " them"),
+    EngineOption("--kv-role", "kv_role", str, "ROLE", ("vllm", "remote"),
+        "prefill or decode: vLLM is configured to hand over prompts, or to take them over"),
     EngineOption("--connect-timeout", "connect_timeout_s", float, "SECONDS", ("remote",),
         "until the server takes the connection (default: 5)"),
     EngineOption("--first-byte-timeout", "first_byte_timeout_s", float, "SECONDS", ("remote",),

@@ -24,13 +24,15 @@ from pathlib import Path
 from inference.contract.frames import Job
 from inference.engines.base import EngineEvents
 from inference.engines.remote.engine import RemoteEngine
-from inference.engines.remote.server import CREDITS, RemoteOptions
+from inference.engines.remote.server import CREDITS, KV_ROLES, RemoteOptions
 from inference.errors import JobRefused, ModelError
 
 COMMAND = "vllm"
 URL = "http://vllm/v1"
 # Its socket.
 HTTP = "http"
+# By this word in it vLLM makes addresses of its other data-parallel ranks of one that is no port.
+CHANNELS = ("kv-inproc", "replay-inproc")
 READY_POLL_S = 0.25
 STOP_WAIT_S = 10.0
 # Before another start; each failure doubles it. What served for longer than the last did not fail.
@@ -56,13 +58,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class VllmOptions:
-    """`args` are further arguments of `vllm serve`; `running_max` jobs are decoded at once. Raises
-    ValueError.
+    """`args` are further arguments of `vllm serve`; `running_max` jobs are decoded at once, with
+    prompts of other nodes, or for those, by `kv_role`. Raises ValueError.
     """
 
     name: str = ""
     args: Sequence[str] = ()
     running_max: int = CREDITS
+    kv_role: str = ""
 
     def __post_init__(self) -> None:
         for word in self.args:
@@ -71,6 +74,8 @@ class VllmOptions:
                 raise ValueError(f"--vllm-args: {flag} cannot be set here: {RESERVED[flag]}")
         if self.running_max < 1:
             raise ValueError("--credits: must be at least 1")
+        if self.kv_role not in KV_ROLES:
+            raise ValueError("--kv-role: must be prefill or decode")
 
 
 class VllmEngine(RemoteEngine):
@@ -88,8 +93,8 @@ class VllmEngine(RemoteEngine):
         super().__init__(
             RemoteOptions(
                 url=URL, name=name, credits=options.running_max, server="vllm", key="",
-                socket=str(socket), priorities=True,
-                kv_events=f"ipc://{self._folder}/kv,ipc://{self._folder}/replay",
+                socket=str(socket), priorities=True, kv_role=options.kv_role,
+                kv_events=",".join(f"ipc://{self._folder}/{each}" for each in CHANNELS),
             ),
             model_path,
         )  # fmt: skip
@@ -162,8 +167,8 @@ class VllmEngine(RemoteEngine):
             if failures > RESTARTS_MAX:
                 events.on_death(ModelError(f"vLLM ended {failures} times, with status {status}"))
                 return
-            if self._follower is not None:
-                self._follower.begin_anew()
+            if self._cache is not None:
+                self._cache.begin_anew()
             await asyncio.sleep(pause_s)
             served_s = inf
             with contextlib.suppress(ModelError):

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from urllib.parse import urlsplit
 
-from inference.contract.frames import GatewayAddress
+from inference.contract.places import GatewayAddress
 from inference.node.link import GatewayLink
 from inference.node.options import GATEWAYS_MAX, GONE_S, UNLISTED_S, BadOption, gateway_url
 
@@ -39,6 +39,11 @@ class GatewayLinks:
 
     def __len__(self) -> int:
         return len(self.by_url)
+
+    def send_all(self, data: bytes) -> None:
+        """Send an encoded frame over every link."""
+        for link in self.by_url.values():
+            link.send_bytes(data)
 
     def connected(self) -> list[GatewayLink]:
         return [link for link in self.by_url.values() if link.connected]

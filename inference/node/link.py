@@ -176,9 +176,13 @@ class GatewayLink:
 
     def send(self, frame: frames.FromNode) -> None:
         """Queue a frame; dropped without a session, and a gateway that reads none is left."""
+        if self._session is not None:
+            self.send_bytes(encode(frame))
+
+    def send_bytes(self, data: bytes) -> None:
+        """Queue an encoded frame, as `send` does."""
         if self._session is None:
             return
-        data = encode(frame)
         self._session.keep(data)
         if self.connected:
             self._queue(data)

@@ -14,13 +14,13 @@ from typing import Any
 import msgspec
 
 from inference.contract import frames
-from inference.contract.blocks import HASH_BYTES
 from inference.contract.capabilities import Capability
 from inference.contract.drain import Drain, Draining, Undrain
 from inference.contract.roofline import RUNS_ON, ComputePath
 from inference.engines.base import Engine
 from inference.errors import JobRefused, ModelError
 from inference.node.assets import Assets
+from inference.node.cache import CacheNews
 from inference.node.credits import GREETING, CreditShares
 from inference.node.drain import Rest
 from inference.node.gateways import GatewayLinks
@@ -35,8 +35,6 @@ log = logging.getLogger(__name__)
 
 EPOCH_BYTES = 16
 PROBE_FAILURES_MAX = 3
-# Leaves room for the frame's other fields; a larger cache is announced only in part.
-SNAPSHOT_HASHES_MAX = frames.FRAME_BYTES_MAX // HASH_BYTES - 64
 
 
 class Stop(Enum):
@@ -71,6 +69,7 @@ class Node:
         facts = engine.facts
         self._credits = CreditShares(min(options.credits or facts.credits, facts.credits))
         self.links = GatewayLinks(options.gateways, dial=self._dial, drop=self._drop)
+        self._news = CacheNews(self.links.send_all)
 
     async def start(self) -> None:
         """Load the engine, prove it with one token, dial all gateways; raises `ModelError`."""
@@ -90,7 +89,7 @@ class Node:
             self._run(self._keep(link))
         self._run(self._keep_house())
         self._run(self._share())
-        if self._options.probe_interval_s:
+        if self._options.probe_interval_s and self._engine.facts.probed:
             self._run(self._probe_when_idle())
 
     async def run(self) -> int:
@@ -100,6 +99,7 @@ class Node:
 
     async def close(self) -> None:
         self.rest.end()
+        self._news.stop()
         await asyncio.gather(*(link.hang_up() for link in self.links))
         tasks = list(self._tasks)
         for task in tasks:
@@ -132,7 +132,9 @@ class Node:
         self._load.stepped(step)
         now = time.monotonic()
         groups = self.jobs.split(step.outputs, now)
-        idle = not step.running and not step.waiting
+        idle = self._news.idle = not step.running and not step.waiting
+        if idle:
+            self._news.flush()
         for link in self.links:
             outputs = groups.get(link.url)
             if outputs is None:
@@ -149,8 +151,7 @@ class Node:
                 step = msgspec.structs.replace(step, drafted=0, accepted=0, preemptions=0)
 
     def on_kv(self, events: frames.KvEvents) -> None:
-        for link in self.links:
-            link.send(events)
+        self._news.add(events)
 
     def on_refused(self, request: bytes, refused: JobRefused) -> None:
         if self._probe is not None and self._probe.request == request:
@@ -178,13 +179,6 @@ class Node:
         capabilities: list[str] = list(facts.capabilities)
         if Capability.TOKENS in capabilities:
             capabilities.append(Capability.PROMPTS)
-        offer = frames.ModelOffer(
-            name=facts.model,
-            digest=self._assets.digest,
-            context_window=facts.context_window,
-            vocab_size=facts.vocab_size,
-            dimensions=list(facts.dimensions),
-        )
         return frames.Hello(
             protocol=frames.PROTOCOL_VERSION,
             node=options.name,
@@ -198,12 +192,26 @@ class Node:
             kv_blocks=facts.kv_blocks,
             credits=credits,
             capabilities=capabilities,
-            models=[offer],
+            models=self._offers(),
             cold_start_ms=self._cold_start_ms,
             ceilings=facts.ceilings,
             silence_s=STEP_S_MAX if facts.reports_steps else facts.silence_s,
             path=self._path,
         )
+
+    def _offers(self) -> list[frames.ModelOffer]:
+        facts = self._engine.facts
+        return [
+            frames.ModelOffer(
+                name=name,
+                digest=self._assets.digest,
+                context_window=window,
+                vocab_size=facts.vocab_size,
+                dimensions=list(facts.dimensions),
+                adapter=name in facts.adapters,
+            )
+            for name, window in facts.offered
+        ]
 
     def on_welcome(self, link: GatewayLink, frame: frames.Welcome, before: str) -> None:
         """A link is up: its index starts from a snapshot, kept reports go out at once."""
@@ -272,9 +280,7 @@ class Node:
             link.send(frames.Rejected(request=job.request, code=refused.code, message=str(refused)))
 
     def _send_snapshot(self, link: GatewayLink) -> None:
-        snapshot = self._engine.kv_snapshot()
-        stored = snapshot.stored[: SNAPSHOT_HASHES_MAX * HASH_BYTES]
-        link.send(msgspec.structs.replace(snapshot, stored=stored))
+        link.send_bytes(self._news.snapshot(self._engine.kv_snapshot()))
 
     def _send_reports(self, link: GatewayLink) -> None:
         for report in self.jobs.due_reports(link.gateway, time.monotonic()):
@@ -282,6 +288,8 @@ class Node:
 
     async def _prove(self, *, measure: bool = False) -> float:
         """Seconds that one token took; raises `ModelError` when none came."""
+        if not self._engine.facts.probed:
+            return 0.0
         self._probe = Probe(self._engine.facts)
         try:
             token_s = await self._probe.run(self._engine)
@@ -312,9 +320,15 @@ class Node:
                     return
 
     async def _keep_house(self) -> None:
+        offered = self._engine.facts.models, self._engine.facts.capabilities
         while True:
             await asyncio.sleep(HOUSEKEEPING_S)
             now = time.monotonic()
+            before, offered = offered, (self._engine.facts.models, self._engine.facts.capabilities)
+            if offered != before:
+                for link in self.links:
+                    offers = frames.Offers(models=self._offers(), capabilities=list(offered[1]))
+                    link.send(offers)
             self.links.look(now)
             for gateway in self.links.gone(self.jobs.reporting(), now):
                 log.warning("gateway is dead instance=%s: others get its reports", gateway)

@@ -26,7 +26,6 @@ WHOLE = """\
 sluice: 1
 pools:
   - name: large
-    size_class: large
     nodes_min: 1
     nodes_max: 4
     warm_schedule:

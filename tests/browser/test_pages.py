@@ -105,6 +105,15 @@ def test_all_groups_of_pages_are_in_sight(site: Site, watch: Watch) -> None:
     expect(page.locator(".nav details[open]")).to_have_count(1)
 
 
+def test_a_row_opens_the_request_that_it_shows(site: Site, watch: Watch) -> None:
+    page = watch.sign_in(site)
+    page.goto(f"/requests?{RANGE}")
+    row = page.locator("table:has(caption:text-is('Requests')) tbody tr").first
+    link = str(row.get_by_role("link").first.get_attribute("href"))
+    row.locator("td[data-label='Total']").click()
+    page.wait_for_url(f"**{link}")
+
+
 def test_anything_is_found_by_the_keyboard(site: Site, watch: Watch) -> None:
     page = watch.sign_in(site)
     page.goto("/members")

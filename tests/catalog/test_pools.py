@@ -97,7 +97,6 @@ def test_a_pool_is_made_changed_and_audited() -> None:
         ({"name": "No Pool"}, "name"),
         ({"task": "guess"}, "task"),
         ({"role": "idle"}, "role"),
-        ({"size_class": "huge"}, "size_class"),
         ({"nodes_min": 2}, "nodes_max"),
         ({"card_hour_micro": CARD_HOUR_MICRO_MAX + 1}, "card_hour_micro"),
         ({"cards_per_node": 0}, "cards_per_node"),

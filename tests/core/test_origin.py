@@ -45,7 +45,6 @@ def test_a_page_tells_address_browser_and_session(cast: Cast) -> None:
     form = {
         "name": "night",
         "task": "generate",
-        "size_class": "small",
         "role": "both",
         "nodes_min": "0",
         "nodes_max": "1",

@@ -38,5 +38,5 @@ def test_text_and_marks_can_be_read(theme: int) -> None:
         assert _contrast(found[name], found[ground]) >= TEXT_LEAST, (name, ground)
     for name in (name for name in found if name.startswith("place-")):
         assert _contrast(found["on-place"], found[name]) >= TEXT_LEAST, name
-    for name in ("control", *(f"stage-{number}" for number in range(1, 8))):
+    for name in ("control", "p50", "p95", "p99", *(f"stage-{number}" for number in range(1, 8))):
         assert _contrast(found[name], found["page"]) >= MARK_LEAST, name

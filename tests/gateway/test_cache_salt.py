@@ -33,3 +33,10 @@ def test_a_prefix_is_found_no_longer_than_the_time_of_its_project() -> None:
     assert first not in later
     # Tenants stay apart.
     assert msgspec.structs.replace(project, salt=b"t" * 32).cache_salt(at_s) != first
+
+
+def test_an_adapter_shares_no_prefix_with_the_model_that_it_changes() -> None:
+    project = make_snapshot("tiny").projects[PROJECT]
+    times = [msgspec.structs.replace(project, cache_minutes=each) for each in (0, MINUTES)]
+    salts = {each.cache_salt(NOW_S, name) for each in times for name in ("", "poet", "cook")}
+    assert len(salts) == 6

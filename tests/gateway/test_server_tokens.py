@@ -8,6 +8,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from controlplane.kernel.price import TokenCounts
@@ -118,6 +119,27 @@ async def test_cache_events_make_the_index_exact(bare: Serving) -> None:
         await until(lambda: bool(fleet.index(SIZE).unknown))
         _, third = await answered(relay)
         assert third.index == "approximate"
+
+
+async def test_an_adapter_is_a_model_whose_prompts_are_cached_apart(bare: Serving) -> None:
+    def with_adapter(upstream: Any) -> None:
+        upstream.listed += [{"id": "poet", "parent": MODEL, "root": "/adapters/poet"}]
+        upstream.listed[0]["owned_by"] = "vllm"
+
+    keys = bare.under_test.keys
+    poet = msgspec.structs.replace(keys.current.models[MODEL], name="poet")
+    models = {**keys.current.models, "poet": poet}
+    keys.current = msgspec.structs.replace(
+        keys.current, models=models, model_names=frozenset(models)
+    )
+    async with relaying(bare, prepare=with_adapter, folder=bare.model) as relay:
+        await until(lambda: bare.under_test.fleet.candidates("poet"))
+        first, _ = await answered(relay)
+        other, receipt = await answered(relay, model="poet")
+        assert (other["model"], receipt.predicted_cached_tokens) == ("poet", 0)
+        assert other["cache_salt"] != first["cache_salt"]
+        _, again = await answered(relay, cached=192, model="poet")
+        assert again.predicted_cached_tokens == 192
 
 
 async def test_log_probabilities_come_by_token_ids(bare: Serving) -> None:

@@ -41,7 +41,7 @@ def month(database: str) -> Month:
 def test_staff_set_the_price_and_connected_nodes_cost_from_then_on(month: Month) -> None:
     stella = signed_in(month.cast.stella)
     form = {
-        "name": "gpu", "task": "generate", "size_class": "large", "role": "both", "nodes_min": "0",
+        "name": "gpu", "task": "generate", "role": "both", "nodes_min": "0",
         "nodes_max": "4", "card_hour_micro": CARD_HOUR_USD, "cards_per_node": "8",
     }  # fmt: skip
     assert stella.post("/fleet/pools", form).status_code == 302

@@ -36,10 +36,14 @@ def stored(
 
 
 class Publisher:
-    """`addresses` are of the channel and of its replays; `kept` is what those bring."""
+    """`addresses` are of the channel and of its replays, of a `rank` as vLLM numbers them; `kept`
+    is what those bring.
+    """
 
-    def __init__(self, context: zmq.asyncio.Context, folder: Path) -> None:
-        self.addresses = f"ipc://{folder}/kv,ipc://{folder}/replay"
+    def __init__(self, context: zmq.asyncio.Context, folder: Path, rank: int = 0) -> None:
+        end = f"_dp{rank}" if rank else ""
+        self.rank = rank
+        self.addresses = f"ipc://{folder}/kv{end},ipc://{folder}/replay{end}"
         self.kept: list[tuple[int, bytes]] = []
         self.number = 0
         channel, replays = self.addresses.split(",")
@@ -55,7 +59,7 @@ class Publisher:
     async def publish(self, *events: Any, keep: bool = True, send: bool = True) -> None:
         """One batch; `send` False loses it on its way."""
         number, self.number = self.number, self.number + 1
-        batch = msgspec.msgpack.encode([1.5, list(events), 0])
+        batch = msgspec.msgpack.encode([1.5, list(events), self.rank])
         if keep:
             self.kept.append((number, batch))
         if send:
@@ -73,14 +77,22 @@ class Publisher:
 
 
 @contextlib.asynccontextmanager
-async def publisher() -> AsyncIterator[Publisher]:
-    """On sockets of its own, whose path is short enough."""
+async def publishers(ranks: int) -> AsyncIterator[list[Publisher]]:
+    """One for each rank, on sockets of their own, whose paths are short enough."""
     with tempfile.TemporaryDirectory() as folder, zmq.asyncio.Context() as context:
-        made = Publisher(context, Path(folder))
-        replaying = asyncio.create_task(made.replay())
+        made = [Publisher(context, Path(folder), rank) for rank in range(ranks)]
+        replaying = [asyncio.create_task(each.replay()) for each in made]
         try:
             yield made
         finally:
-            replaying.cancel()
-            await asyncio.gather(replaying, return_exceptions=True)
+            for each in replaying:
+                each.cancel()
+            await asyncio.gather(*replaying, return_exceptions=True)
             context.destroy(linger=0)
+
+
+@contextlib.asynccontextmanager
+async def publisher() -> AsyncIterator[Publisher]:
+    """Of a server with one rank."""
+    async with publishers(1) as (made,):
+        yield made

@@ -118,7 +118,7 @@ class HandUpstream:
                 last = Exchange(*request, reader, writer)
                 if last.path.endswith("/models"):
                     await last.refuse(self.list_status, {"data": self.listed})
-                elif last.path.endswith("/completions"):
+                elif last.path.partition("?")[0].endswith(("/completions", "/messages")):
                     self.exchanges.put_nowait(last)
                 else:
                     await last.refuse(*self.answers.get(last.path, (404, {})))

@@ -9,7 +9,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,17 +72,20 @@ class VllmServer:
 
 
 @contextlib.contextmanager
-def vllm_server(log: Path, *extra: str, api_key: str | None = None) -> Iterator[VllmServer]:
+def vllm_server(
+    log: Path, *extra: str, api_key: str | None = None, variables: Mapping[str, str] | None = None
+) -> Iterator[VllmServer]:
     """Serve the shipped model until the block ends. It takes about half a minute to start.
 
-    `extra` are further arguments of vLLM; `log` gets all that it writes.
+    `extra` are further arguments of vLLM, `variables` more of its environment; `log` gets all that
+    it writes.
     """
     port = reserve_port()
     argv = [*LEASH, vllm_python(), "-W", "ignore", "-m", "vllm.entrypoints.openai.api_server"]
     argv += ["--model", str(SHIPPED), "--served-model-name", SHIPPED.name]
     argv += ["--host", HOST, "--port", str(port), *FLAGS]
     argv += [part for pair in ARGUMENTS.items() for part in pair]
-    environment = {**os.environ, **ENVIRONMENT}
+    environment = {**os.environ, **ENVIRONMENT, **(variables or {})}
     if api_key is not None:
         environment["VLLM_API_KEY"] = api_key
     process = start_group([*argv, *extra], environment, log)

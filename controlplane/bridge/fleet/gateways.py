@@ -20,7 +20,7 @@ from controlplane.bridge.record.waiting import queue_now
 from controlplane.gateway.app_state import AppState
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.kernel.clock import monotonic_s
-from inference.contract.frames import GatewayAddress
+from inference.contract.places import GatewayAddress
 
 HEARTBEAT_S = 1.0
 # The table's own bound, in `fleet/sql/functions/gateways.sql`, is 5 s.

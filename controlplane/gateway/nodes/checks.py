@@ -125,6 +125,8 @@ def claim_problem(frame: frames.FromNode) -> str | None:
         return step_problem(frame)
     if isinstance(frame, frames.Report):
         return report_problem(frame)
+    if isinstance(frame, frames.Offers):
+        return _abilities_problem(frame.capabilities) or _offers_problem(frame.models)
     return None if isinstance(frame, frames.Hello) else figure_problem(frame)
 
 
@@ -136,21 +138,27 @@ def hello_problem(hello: frames.Hello) -> str | None:
             return f"hello.{field}: must have 1 to {chars_max} printable characters"
     if hello.session and not _is_name(hello.session, limits.NAME_CHARS_MAX):
         return f"hello.session: must have at most {limits.NAME_CHARS_MAX} printable characters"
-    if (problem := figure_problem(hello)) is not None:
-        return problem
-    if len(hello.capabilities) > limits.CAPABILITIES_MAX or not all(
-        _is_name(each, limits.NAME_CHARS_MAX) for each in hello.capabilities
-    ):
-        return f"hello.capabilities: not at most {limits.CAPABILITIES_MAX} names"
-    if not 1 <= len(hello.models) <= limits.MODELS_MAX:
-        return f"hello.models: {len(hello.models)} is not in 1..{limits.MODELS_MAX}"
-    if hello.ceilings is not None and (problem := _ceilings_problem(hello.ceilings)):
-        return problem
-    if hello.path is not None and (problem := _path_problem(hello.path)):
-        return problem
-    if len({offer.name for offer in hello.models}) != len(hello.models):
+    return (
+        figure_problem(hello)
+        or _abilities_problem(hello.capabilities)
+        or (hello.ceilings and _ceilings_problem(hello.ceilings))
+        or (hello.path and _path_problem(hello.path))
+        or _offers_problem(hello.models)
+    )
+
+
+def _abilities_problem(told: list[str]) -> str | None:
+    names = [each for each in told if _is_name(each, limits.NAME_CHARS_MAX)]
+    right = names == told and len(told) <= limits.CAPABILITIES_MAX
+    return None if right else f"hello.capabilities: not at most {limits.CAPABILITIES_MAX} names"
+
+
+def _offers_problem(models: list[ModelOffer]) -> str | None:
+    if not 1 <= len(models) <= limits.MODELS_MAX:
+        return f"hello.models: {len(models)} is not in 1..{limits.MODELS_MAX}"
+    if len({offer.name for offer in models}) != len(models):
         return "hello.models: a name occurs twice"
-    return next((problem for offer in hello.models if (problem := _offer_problem(offer))), None)
+    return next((problem for offer in models if (problem := _offer_problem(offer))), None)
 
 
 def _ceilings_problem(ceilings: Ceilings) -> str | None:
@@ -255,7 +263,7 @@ def text_output_problem(output: frames.Output, *, choices: int, vocab_size: int 
     if len(calls) > TOOL_CALLS_MAX or any(not 0 <= c.index < TOOL_CALLS_MAX for c in calls):
         return f"output.tool_calls: more than {TOOL_CALLS_MAX}"
     parts = (part for c in calls for part in (c.id, c.name, c.arguments))
-    texts = (output.text, output.reasoning, *parts)
+    texts = (output.text, output.reasoning, output.transfer, *parts)
     if sum(len(part or "") for part in texts) > frames.OUTPUT_TEXT_CHARS_MAX:
         return f"output.text: more than {frames.OUTPUT_TEXT_CHARS_MAX} characters"
     return usage_problem(output.usage) or timing_problem(output.timing)
@@ -370,6 +378,12 @@ def report_problem(report: frames.Report) -> str | None:
     return usage_problem(report.usage) or timing_problem(report.timing)
 
 
+def check_offers(models: list[ModelOffer], identity: NodeIdentity) -> None:
+    allowed = identity.models
+    if allowed is not None and not allowed.issuperset(offer.name for offer in models):
+        raise LinkRefused(limits.CLOSE_FORBIDDEN, "hello.models: a model this node may not serve")
+
+
 def check_hello(hello: Hello, identity: NodeIdentity) -> None:
     """Raises `LinkRefused`, whose reason names the field."""
     if hello.protocol != PROTOCOL_VERSION:
@@ -380,9 +394,7 @@ def check_hello(hello: Hello, identity: NodeIdentity) -> None:
         raise LinkRefused(limits.CLOSE_POLICY, problem)
     if hello.node != identity.name:
         raise LinkRefused(limits.CLOSE_FORBIDDEN, "hello.node: the credential names another node")
-    allowed = identity.models
-    if allowed is not None and not allowed.issuperset(offer.name for offer in hello.models):
-        raise LinkRefused(limits.CLOSE_FORBIDDEN, "hello.models: a model this node may not serve")
+    check_offers(hello.models, identity)
     pool = identity.pool
     if pool is not None and hello.pool != pool:
         raise LinkRefused(limits.CLOSE_FORBIDDEN, "hello.pool: the node is registered in another")

@@ -43,6 +43,11 @@ class LinkFacts:
             raise LookupError("the node has not said hello")
         return self._hello
 
+    def forget(self) -> None:
+        """What was worked out of a hello that no longer stands."""
+        for name in ("hello", "abilities", "caches_prefixes", "separates_tenants"):
+            self.__dict__.pop(name, None)
+
     @property
     def takes_jobs(self) -> bool:
         """New jobs may be dispatched here, credits permitting."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from controlplane.gateway.nodes.drafts import DraftedTokens
-from inference.contract.frames import AssetPart, GatewayAddress, Hello, KvEvents, Report
+from inference.contract.frames import AssetPart, Hello, KvEvents, Report
+from inference.contract.places import GatewayAddress
 from inference.contract.replay import Resume
 
 if TYPE_CHECKING:

@@ -332,7 +332,8 @@ class LinkJobs:
             if output.finish is None or stream.choices_open > 1:
                 # Else it is released in a moment, and with it what waits.
                 entry.booking.prefilled()
-            self._learn_prefill(output)
+            if entry.job.transfer is None:
+                self._learn_prefill(output)
         if entry.answered:
             entry.move(now_s)
         elif output.delivered or output.prompt_logprobs:

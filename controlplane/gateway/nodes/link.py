@@ -7,8 +7,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from controlplane.gateway.nodes.assets import BadAssets
-from controlplane.gateway.nodes.checks import check_hello, claim_problem
+from controlplane.gateway.nodes.checks import check_hello, check_offers, claim_problem
 from controlplane.gateway.nodes.drafts import DraftedTokens
 from controlplane.gateway.nodes.facts import LinkFacts, LinkState
 from controlplane.gateway.nodes.host import BadClaim, LinkHost, LinkRefused
@@ -288,6 +290,15 @@ class NodeLink(LinkFacts):
         self._tell_rest()
         self._host.changed(self)
 
+    def _on_offers(self, frame: frames.Offers) -> None:
+        check_offers(frame.models, self.identity)
+        self._hello = msgspec.structs.replace(
+            self.hello, models=frame.models, capabilities=frame.capabilities
+        )
+        self.forget()
+        self._offers = {offer.name: offer for offer in frame.models}
+        self._host.changed(self)
+
     def _on_resume(self, frame: Resume) -> None:
         if self._hello is not None:
             raise BadClaim("resume: said after hello")
@@ -351,6 +362,7 @@ class NodeLink(LinkFacts):
 
 _HANDLERS: dict[type, Callable[[NodeLink, Any], None]] = {
     frames.Hello: NodeLink._on_hello,
+    frames.Offers: NodeLink._on_offers,
     Resume: NodeLink._on_resume,
     frames.Credits: NodeLink._on_credits,
     frames.Step: NodeLink._on_step,

@@ -16,7 +16,8 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
 
     `takes_text`: its engines take the request's own messages; `text` is None where nobody but they
     has the tokenizer. `dimensions` is empty unless it embeds, and that of a score where it `scores`
-    pairs of texts.
+    pairs of texts. `adapter`: its nodes serve the model that it changes, too, from the same cache.
+    `prefills` are nodes of any pool that only compute prompts, for those of `nodes`.
     """
 
     name: str
@@ -26,7 +27,9 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     text: ModelText | None
     dimensions: tuple[int, ...]
     takes_text: bool
+    adapter: bool
     nodes: tuple[NodeLink, ...]
+    prefills: tuple[NodeLink, ...] = ()
 
     @property
     def scores(self) -> bool:
@@ -56,8 +59,9 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(offer, context_window=window)
 
 
-# An offer without its name, comparable: window, vocabulary, dimensions, digest; `takes_text`.
-_Claim = tuple[int, int, tuple[int, ...], str, bool]
+# An offer without its name, comparable: window, vocabulary, dimensions, digest; `takes_text`,
+# whether it is an adapter.
+_Claim = tuple[int, int, tuple[int, ...], str, bool, bool]
 
 
 def served_models(
@@ -86,14 +90,16 @@ def served_models(
 
 def _claim(offer: ModelOffer, link: NodeLink) -> _Claim:
     dimensions, takes_text = tuple(offer.dimensions), Capability.TEXT in link.abilities
-    return offer.context_window, offer.vocab_size, dimensions, offer.digest, takes_text
+    sizes = offer.context_window, offer.vocab_size, dimensions
+    return *sizes, offer.digest, takes_text, offer.adapter
 
 
 def _served(
     name: str, claims: dict[_Claim, list[NodeLink]], text_of: Callable[[str], ModelText | None]
 ) -> ServedModel:
     claim = max(claims, key=lambda each: (len(claims[each]), each))
-    window, vocab_size, dimensions, digest, takes_text = claim
+    window, vocab_size, dimensions, digest, takes_text, adapter = claim
+    links = serving(claims[claim])
     return ServedModel(
         name=name,
         digest=digest,
@@ -102,5 +108,7 @@ def _served(
         text=text_of(digest) if digest else None,
         dimensions=dimensions,
         takes_text=takes_text,
-        nodes=serving(claims[claim]),
+        adapter=adapter,
+        nodes=tuple([each for each in links if Capability.HANDS_OVER not in each.abilities]),
+        prefills=tuple([each for each in links if Capability.HANDS_OVER in each.abilities]),
     )

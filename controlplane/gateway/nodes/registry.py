@@ -33,6 +33,7 @@ from controlplane.gateway.nodes.reports import JobTickets, LateReports, OnReport
 from controlplane.gateway.nodes.stream import JobStream
 from controlplane.gateway.ports import FleetPort, LedgerAway, NodeIdentity, Orders
 from inference.contract import frames
+from inference.contract.places import GatewayAddress
 from inference.contract.replay import Resume
 
 log = logging.getLogger(__name__)
@@ -57,7 +58,7 @@ class Fleet:
         limits: LinkLimits | None = None,
     ) -> None:
         self.gateway = gateway
-        self.gateways: tuple[frames.GatewayAddress, ...] = ()
+        self.gateways: tuple[GatewayAddress, ...] = ()
         self.limits = limits or LinkLimits()
         self.reports = LateReports(on_report)
         self.assets = AssetStore(arrived=self._assets_arrived)
@@ -147,7 +148,7 @@ class Fleet:
         """The call ends without a committed charge: the ledger decides what its report does."""
         self.reports.call_ended(request)
 
-    def tell_gateways(self, gateways: tuple[frames.GatewayAddress, ...]) -> None:
+    def tell_gateways(self, gateways: tuple[GatewayAddress, ...]) -> None:
         """All nodes learn which gateways live now."""
         self.gateways = gateways
         for link in self._links.values():

@@ -7,8 +7,10 @@ from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.measured.account import NoCredit
 from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.nodes.stream import JobStream
+from inference.contract.capabilities import Capability
 from inference.contract.frames import Job, Sampling
 from inference.contract.parts import ShownPicture
+from inference.contract.transfer import Transfer
 
 
 class NodeChanged(Exception):
@@ -32,6 +34,8 @@ class JobWork(msgspec.Struct, frozen=True, kw_only=True):
     lengths: list[int] = []
     stop_tokens: list[int] = []
     pictures: list[ShownPicture] = []
+    hands_over: bool = False
+    transfer: Transfer | None = None
 
 
 def dispatch(
@@ -40,6 +44,10 @@ def dispatch(
     """Send the job; raises `NodeChanged`."""
     # Only a server that gets the request itself can go on with its trace.
     parent, state = onward_headers(call.trace if work.request_json else None)
+    transfer = work.transfer if Capability.TAKES_OVER in link.abilities else None
+    if transfer is not None:
+        # Nothing of it waits for the node.
+        cached_tokens = len(work.request_json)
     job = Job(
         request=call.request,
         model=work.model,
@@ -56,6 +64,8 @@ def dispatch(
         pictures=work.pictures,
         traceparent=parent,
         tracestate=state,
+        hands_over=work.hands_over,
+        transfer=transfer,
     )
     try:
         return fleet.dispatch(link, job, cached_tokens=cached_tokens)

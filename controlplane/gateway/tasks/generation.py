@@ -86,7 +86,8 @@ class Generation:
             output_tokens=step.output_tokens,
             seen_tokens=sum(each.tokens for each in encoded.pictures),
         )
-        ask, salt = self._asked.ask, self._asked.project.cache_salt(wall_s())
+        ask, project = self._asked.ask, self._asked.project
+        salt = project.cache_salt(wall_s(), served.name if served.adapter else "")
         prompt = tokenize(self._call, ask, longest, window=window, cluster=cluster, salt=salt)
         scored = ask.sampling.prompt_logprobs is not None
         if lengths or encoded.pictures or scored:
@@ -233,6 +234,7 @@ class TextAnswer:
             lengths=prompt.lengths,
             pictures=list(prompt.pictures),
             stop_tokens=list(self._ask.stop_tokens),
+            transfer=prompt.transfer.transfer if prompt.transfer else None,
         )
         fleet, cached_tokens = self._state.fleet, placement.cached_tokens
         stream = dispatch(self._call, work, placement.link, fleet, cached_tokens=cached_tokens)

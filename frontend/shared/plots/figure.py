@@ -226,11 +226,11 @@ class Figure:
         return trace
 
 
-def percentile_lines(found: Histograms, times: Sequence[datetime], color: str) -> list[Line]:
-    """p50, p95 and p99 of one thing: one colour, and a dash each."""
+def percentile_lines(found: Histograms, times: Sequence[datetime]) -> list[Line]:
+    """p50, p95 and p99 of one thing: a colour each, and a dash for eyes that see none."""
     columns = columns_of(found, times, formats.SHARES)
     return [
-        Line(f"p{percent}", values, color, dash)
+        Line(f"p{percent}", values, f"--p{percent}", dash)
         for percent, values, dash in zip(formats.PERCENTILES, columns, DASHES, strict=True)
     ]
 

@@ -78,7 +78,7 @@ def overhead_figure(
     percent: int,
 ) -> Figure:
     """What the gateway adds to inference, and one percentile of it a period earlier."""
-    lines = percentile_lines(pick(steps, OVERHEAD), times, "--stage-5")
+    lines = percentile_lines(pick(steps, OVERHEAD), times)
     words = "Total less inference; the worst p99 was {}. All tenants.".format
     finding = worst(lines[-1], words, NOTHING)
     lines += before_line(pick(before, OVERHEAD), times, percent)

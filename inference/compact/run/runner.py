@@ -6,6 +6,7 @@ Everything here is device-independent; the only wait for the device is reading t
 from __future__ import annotations
 
 import logging
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -22,6 +23,7 @@ from inference.compact.run.eager import EagerModel
 from inference.compact.run.graphs import can_record, recorded_if_possible
 from inference.compact.run.memory import CudaMemory, DeviceMemory, with_what_is_free
 from inference.compact.run.native import load_native
+from inference.compact.run.threads import Threads
 from inference.compact.sampling.sampler import Sampler
 from inference.compact.schedule.outputs import SampledToken
 from inference.compact.schedule.scheduler import Chunk
@@ -46,6 +48,9 @@ class Runner:
         self.model = model
         self.placement = placement
         self.sampler = Sampler(Uploader(placement.device))
+        whole = torch.get_num_threads()
+        by_torch = placement.device == "cpu" and placement.kernels == "torch"
+        self.threads = Threads(whole) if by_torch and whole > 1 else None
 
     @classmethod
     def load(cls, folder: Path, shape: ModelShape, placement: Placement) -> Runner:
@@ -79,6 +84,11 @@ class Runner:
 
     def run(self, chunks: list[Chunk]) -> list[SampledToken]:
         """One token for each sampled row, in the order of the chunks."""
+        if self.threads is None:
+            return self._run(chunks)
+        return self.threads.run(partial(self._run, chunks), sum(chunk.count for chunk in chunks))
+
+    def _run(self, chunks: list[Chunk]) -> list[SampledToken]:
         with torch.inference_mode():
             logits = self._forward(chunks)
             if any(chunk.scored_rows for chunk in chunks):

@@ -13,12 +13,14 @@ import zmq
 import zmq.asyncio
 
 from inference.contract.frames import KvEvents
+from inference.engines.base import clock_us
 from inference.engines.remote.index import BlockIndex, Unfollowable, number_of
 
 RECONNECT_MS = 10
 REPLAY_TIMEOUT_S = 5.0
 # A server has computed blocks and told of none for so long: its channel is silent.
 SILENCE_S = 5.0
+MICROSECONDS_PER_S = 1_000_000
 NUMBER_BYTES = 8
 # The last message of a replay.
 REPLAY_ENDS = b"\xff" * NUMBER_BYTES
@@ -36,9 +38,10 @@ class CacheFollower:
         self._index = index
         self._channel, _, self._replays = addresses.partition(",")
         self._tell = tell
-        # The newest message of the channel, and since when one is overdue.
+        # The newest message of the channel, when one came, and since when one is overdue.
         self._newest = -1
-        self._expected_s: float | None = None
+        self._heard_us = 0
+        self._expected_us: int | None = None
 
     async def run(self) -> None:
         """Until the index is lost."""
@@ -74,21 +77,22 @@ class CacheFollower:
         self._index.restarted()
         self._tell(self._index.snapshot())
 
-    def expect(self) -> None:
-        """The server has computed blocks, of which it should tell soon."""
-        if self._expected_s is None:
-            self._expected_s = asyncio.get_running_loop().time()
+    def expect(self, since_us: int) -> None:
+        """The server has computed blocks since then, of which it should have told, or will soon."""
+        if self._expected_us is None and self._heard_us < since_us:
+            self._expected_us = clock_us()
 
     def look(self) -> None:
         """Give up on a silent channel, until it speaks again."""
-        late_s = self._expected_s and asyncio.get_running_loop().time() - self._expected_s
-        if late_s and late_s > SILENCE_S and self._index.known:
+        if self._expected_us is None or not self._index.known:
+            return
+        if clock_us() - self._expected_us > SILENCE_S * MICROSECONDS_PER_S:
             log.error("no cache events from %s: its cache is not known", self._channel)
             self._index.known = False
             self._tell(self._index.snapshot())
 
     def _take(self, frames: list[bytes]) -> None:
-        self._expected_s = None
+        self._heard_us, self._expected_us = clock_us(), None
         before, changed = self._index.known, self._index.take(frames)
         if self._index.known != before:
             self._tell(self._index.snapshot())

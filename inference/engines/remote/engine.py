@@ -19,13 +19,13 @@ from inference.contract.capabilities import Capability
 from inference.contract.frames import Job, KvEvents, Output, Processing, Step
 from inference.engines.admission import check_room, check_text_job
 from inference.engines.base import NO_STEP, EngineEvents, EngineFacts, clock_us
-from inference.engines.remote.cache import CacheFollower
 from inference.engines.remote.errors import UNAUTHORIZED, ServerRefused, error_in_stream
-from inference.engines.remote.events import DONE, UpstreamBroken, read_chunk
-from inference.engines.remote.index import BlockIndex
-from inference.engines.remote.job import RemoteJob, request_of, trace_headers
-from inference.engines.remote.kinds import KINDS, STANDARD, ServerKind
-from inference.engines.remote.server import KEY_VARIABLE, RemoteOptions, Server
+from inference.engines.remote.events import UpstreamBroken, read_chunk, read_handed_over
+from inference.engines.remote.job import RemoteJob, request_of
+from inference.engines.remote.kinds import KINDS, STANDARD, ServerKind, check_version
+from inference.engines.remote.messages import MessagesReader
+from inference.engines.remote.ranks import ServerCache
+from inference.engines.remote.server import KEY_VARIABLE, KV_ROLES, RemoteOptions, Server
 from inference.errors import JobRefused, ModelError
 
 # While jobs run, gateways get a report this often, whatever the server does.
@@ -62,8 +62,7 @@ class RemoteEngine:
         )
         self._kind = ServerKind()
         self._server: Server | None = None
-        self._index: BlockIndex | None = None
-        self._follower: CacheFollower | None = None
+        self._cache: ServerCache | None = None
         self._events: EngineEvents | None = None
         self._running: dict[bytes, RemoteJob] = {}
         self._tasks: dict[bytes, asyncio.Task[None]] = {}
@@ -75,6 +74,7 @@ class RemoteEngine:
         self._events = events
         server = self._connect()
         listed = await server.find_model()
+        check_version(server.kind, server.version)
         window = self._options.context_window or listed.context_window
         if window is None:
             raise ModelError("--context-window: the server does not report it, so it is required")
@@ -86,9 +86,11 @@ class RemoteEngine:
             self.facts,
             engine=f"{server.kind} {server.version}".strip(),
             context_window=window,
+            adapters=listed.adapters,
             capabilities=(
                 *kind.capabilities,
                 *([Capability.VISION] if sees else ()),
+                *KV_ROLES[self._options.kv_role],
                 *([Capability.PRIORITY] if self._options.priorities else ()),
                 # Their ids mean something only where the tokenizer is known.
                 *([Capability.LOGPROBS] if kind.scores and self.facts.vocab_size else ()),
@@ -101,9 +103,13 @@ class RemoteEngine:
         check_text_job(job, self.facts)
         check_room(job.request, self._running, self.facts)
         path, body = request_of(job, self._options, self._kind)
-        if self._index is not None:
-            self._index.send(job)
-        running = RemoteJob(job, clock_us(), counts_choices=self._kind.counts)
+        running = RemoteJob(
+            job,
+            clock_us(),
+            counts_choices=self._kind.counts,
+            read=MessagesReader().read if self._kind.messages else read_chunk,
+            rank=None if self._cache is None else self._cache.send(job),
+        )
         self._running[job.request] = running
         self._tasks[job.request] = self._spawn(self._serve(running, path, body))
 
@@ -114,8 +120,8 @@ class RemoteEngine:
             self._cut(running, "cancelled")
 
     def kv_snapshot(self) -> KvEvents:
-        if self._index is not None:
-            return self._index.snapshot()
+        if self._cache is not None:
+            return self._cache.snapshot()
         return KvEvents(seq=0, stored=b"", removed=b"", snapshot=True, unknown=True)
 
     def computing(self) -> None:
@@ -144,14 +150,16 @@ class RemoteEngine:
         if size is None:
             log.error("--kv-events: %s does not tell the size of its cache", server.kind)
             return
-        block_size, blocks = size
-        self._index = BlockIndex(block_size, salted=self._kind.tells_salts)
-        self._follower = CacheFollower(self._index, self._options.kv_events, events.on_kv)
+        block_size, blocks, ranks = size
+        self._cache = ServerCache(
+            self._kind, self._options.kv_events, events.on_kv, block_size=block_size, ranks=ranks
+        )
         capabilities = (*self.facts.capabilities, Capability.KV_EVENTS)
         self.facts = msgspec.structs.replace(
-            self.facts, block_size=block_size, kv_blocks=blocks, capabilities=capabilities
+            self.facts, block_size=block_size, kv_blocks=blocks * ranks, capabilities=capabilities
         )
-        self._spawn(self._follower.run())
+        for follower in self._cache.followers:
+            self._spawn(follower.run())
 
     async def _serve(self, running: RemoteJob, path: str, body: bytes) -> None:
         """One job from request to end; it ends exactly once in any case."""
@@ -159,13 +167,19 @@ class RemoteEngine:
         now = asyncio.get_running_loop().time
         end_s = now() + running.job.deadline_ms / MILLISECONDS_PER_S
         try:
+            if running.job.hands_over:
+                answer = await self._server.whole(path, body, end_s=end_s, headers=running.headers)
+                handed_over = read_handed_over(answer)
+                self._forget(running)
+                self._emit(running.hand_over(handed_over, clock_us()))
+                return
             await self._server.stream(
                 path,
                 body,
                 heard=lambda: running.hear(clock_us()),
                 take=lambda event: self._take(running, event),
                 end_s=end_s,
-                headers=trace_headers(running.job),
+                headers=running.headers,
             )
             self._break(running, "the server ended the stream too soon")
         except JobRefused as refused:
@@ -180,12 +194,12 @@ class RemoteEngine:
 
     def _take(self, running: RemoteJob, event: bytes) -> bool:
         """One event of a job; False when it has ended. Raises `JobRefused`, `UpstreamBroken`."""
-        if event == DONE:
+        chunk = running.read(event)
+        if chunk is None:
             if not running.all_ended:
                 raise UpstreamBroken("the end mark came before the end of every choice")
             self._end(running, "stop")
             return False
-        chunk = read_chunk(event)
         if chunk.error is not None:
             raise error_in_stream(chunk.error, key=self._options.key)
         self._emit(running.take(chunk, clock_us()))
@@ -235,12 +249,11 @@ class RemoteEngine:
         self._emit(running.end(reason, clock_us()))
 
     def _forget(self, running: RemoteJob) -> None:
-        if self._index is not None and self._follower is not None:
-            self._index.touch(running.job.hashes)
+        if self._cache is not None:
             usage = running.usage()
-            # The last block may not be full.
-            if usage.prompt_tokens - usage.cached_tokens > 2 * self._index.block_size:
-                self._follower.expect()
+            uncached = usage.prompt_tokens - usage.cached_tokens
+            since_us = running.received_us
+            self._cache.done(running.job, running.rank, uncached, since_us=since_us)
         del self._running[running.job.request], self._tasks[running.job.request]
 
     def _emit(self, outputs: list[Output]) -> None:
@@ -268,18 +281,18 @@ class RemoteEngine:
         step = msgspec.structs.replace(
             NO_STEP, outputs=outputs, processing=processing or [], **load
         )
-        self._events.on_step(step if self._index is None else self._with_cache(step, self._index))
+        self._events.on_step(step if self._cache is None else self._with_cache(step, self._cache))
 
-    def _with_cache(self, step: Step, index: BlockIndex) -> Step:
+    def _with_cache(self, step: Step, cache: ServerCache) -> Step:
         """With what the cache holds, as far as it is told here: what runs needs its blocks."""
-        blocks = [running.tokens // index.block_size + 1 for running in self._running.values()]
+        blocks = [running.tokens // cache.block_size + 1 for running in self._running.values()]
         in_use = min(sum(blocks), self.facts.kv_blocks)
         free = self.facts.kv_blocks - in_use
         return msgspec.structs.replace(
             step,
             kv_free_blocks=free,
-            kv_cached_blocks=index.idle(free, in_use=in_use, running=step.running),
-            oldest_block_s=index.oldest_s(),
+            kv_cached_blocks=cache.idle(free, in_use=in_use, running=step.running),
+            oldest_block_s=cache.oldest_s(),
         )
 
     async def _beat(self) -> None:
@@ -289,8 +302,8 @@ class RemoteEngine:
         """
         while True:
             await asyncio.sleep(HEARTBEAT_S)
-            if self._follower is not None:
-                self._follower.look()
+            if self._cache is not None:
+                self._cache.look()
             if self._running:
                 now_us = clock_us()
                 self._step([], [running.processing(now_us) for running in self._running.values()])

@@ -13,7 +13,9 @@ UNAUTHORIZED = frozenset({401, 403})
 # Timeout, conflict, too early, too many: another try elsewhere may do.
 TRY_ELSEWHERE = frozenset({408, 409, 425, 429})
 STATUS = re.compile("[1-5][0-9]{2}")
-TOO_LONG = re.compile(r"context[ _](length|window|size)|maximum (context|prompt|input)", re.I)
+TOO_LONG = re.compile(
+    r"context[ _](length|window|size)|maximum (context|prompt|input)|prompt is too long", re.I
+)
 
 
 class ServerRefused(JobRefused):

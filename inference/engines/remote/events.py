@@ -194,11 +194,28 @@ class Chunk(msgspec.Struct):
     error: Any = None
 
 
+class HandedOver(msgspec.Struct):
+    """An answer in one piece whose tokens nobody needs: where its prompt's keys and values are."""
+
+    usage: ReportedUsage
+    kv_transfer_params: dict[str, Any]
+
+
+def read_handed_over(data: bytes) -> HandedOver:
+    """Raises `UpstreamBroken`."""
+    try:
+        return msgspec.json.decode(data, type=HandedOver)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UpstreamBroken(f"it hands nothing over: {error}") from error
+
+
 _decoder = msgspec.json.Decoder(Chunk)
 
 
-def read_chunk(data: bytes) -> Chunk:
-    """Decode the data of one event; raises `UpstreamBroken`."""
+def read_chunk(data: bytes) -> Chunk | None:
+    """Decode the data of one event; None for the last. Raises `UpstreamBroken`."""
+    if data == DONE:
+        return None
     try:
         return _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

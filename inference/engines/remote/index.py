@@ -64,15 +64,57 @@ Event = BlockStored | BlockRemoved | AllBlocksCleared
 _KINDS = {kind.__name__: kind for kind in (BlockStored, BlockRemoved, AllBlocksCleared)}
 
 
+class BlockUnion:
+    """What one or several caches hold, and its changes: a block is there as long as one has it."""
+
+    def __init__(self) -> None:
+        self.parts: list[BlockIndex] = []
+        self._holders: dict[bytes, int] = {}
+        self._changes = BlockChanges()
+
+    def note(self, blocks: Iterable[bytes], *, stored: bool) -> None:
+        """One of the caches has stored or removed these."""
+        for block in blocks:
+            before = self._holders.get(block, 0)
+            after = before + (1 if stored else -1)
+            if after:
+                self._holders[block] = after
+            else:
+                del self._holders[block]
+            if not before or not after:
+                self._changes.note((block,), stored=stored)
+
+    def events(self) -> KvEvents | None:
+        """What changed; None where nothing did."""
+        return self._changes.events()
+
+    def idle(self, free: int, *, in_use: int, running: int) -> int:
+        """How many of the server's `free` blocks are cached.
+
+        Of those in use all can, but for the last of each running sequence.
+        """
+        held = sum(map(len, self.parts))
+        return min(free, max(0, held - max(0, in_use - running)))
+
+    def snapshot(self) -> KvEvents:
+        """All blocks, with the number of the last events; unknown where one of the caches is."""
+        unknown = not all(part.known for part in self.parts)
+        blocks = b"".join(self._holders)
+        seq = self._changes.seq
+        return KvEvents(seq=seq, stored=blocks, removed=b"", snapshot=True, unknown=unknown)
+
+
 class BlockIndex:
-    """The cached blocks of a server, under our hashes.
+    """The cached blocks of a server, or of one of its ranks, under our hashes.
 
     `lost` is set for good once it cannot be followed; `known` while it is. `next_number` is that of
     the message that follows. `salted`: events tell the salts of prompts; else they are found among
-    those of what was sent.
+    those of what was sent. `union` is that of all ranks.
     """
 
-    def __init__(self, block_size: int, *, salted: bool = True) -> None:
+    def __init__(
+        self, block_size: int, *, salted: bool = True, union: BlockUnion | None = None
+    ) -> None:
         self.block_size = block_size
         self._salted = salted
         # Of the newest prompts, by our hash of their first block.
@@ -82,7 +124,8 @@ class BlockIndex:
         self._ours: dict[TheirHash, bytes] = {}
         # When each was last used, as far as is known; the oldest first.
         self._used_s: dict[bytes, float] = {}
-        self._changes = BlockChanges()
+        self._union = union or BlockUnion()
+        self._union.parts.append(self)
         # Groups of layers that are not followed.
         self._aside: set[int] = set()
 
@@ -91,12 +134,15 @@ class BlockIndex:
         """Whether nothing was ever read."""
         return not self.next_number and not self.lost
 
-    def idle(self, free: int, *, in_use: int, running: int) -> int:
-        """How many of the server's `free` blocks are cached.
+    def __len__(self) -> int:
+        return len(self._ours)
 
-        Of those in use all can, but for the last of each running sequence.
-        """
-        return min(free, max(0, len(self._ours) - max(0, in_use - running)))
+    def overlap(self, blocks: bytes) -> int:
+        """How many of a prompt's blocks, as a job carries them, are cached from its beginning."""
+        for start in range(0, len(blocks), HASH_BYTES):
+            if blocks[start : start + HASH_BYTES] not in self._used_s:
+                return start // HASH_BYTES
+        return len(blocks) // HASH_BYTES
 
     def take(self, frames: list[bytes]) -> KvEvents | None:
         """Follow one message; what cannot be followed costs the index, and no more."""
@@ -113,13 +159,14 @@ class BlockIndex:
         """It cannot be followed from now on; what gateways have to be told."""
         log.error("the server's cache is served without an index from now on: %s", error)
         self.lost, self.known = True, False
-        self._clear()
+        self._union.note(self._clear(), stored=False)
+        self._union.events()
         return self.snapshot()
 
     def restarted(self) -> None:
         """The server begins anew, with an empty cache; a snapshot has to tell."""
-        self._changes.note(self._clear(), stored=False)
-        self._changes.events()
+        self._union.note(self._clear(), stored=False)
+        self._union.events()
         self.next_number = 0
 
     def send(self, job: Job) -> None:
@@ -151,22 +198,20 @@ class BlockIndex:
         Raises `Unfollowable`.
         """
         if number != self.next_number:
-            self._changes.note(self._clear(), stored=False)
+            self._union.note(self._clear(), stored=False)
         self.next_number = number + 1
         for event in events:
             if isinstance(event, BlockStored):
-                self._changes.note(self._store(event), stored=True)
+                self._union.note(self._store(event), stored=True)
             elif isinstance(event, BlockRemoved):
-                self._changes.note(self._remove(event), stored=False)
+                self._union.note(self._remove(event), stored=False)
             else:
-                self._changes.note(self._clear(), stored=False)
-        return self._changes.events()
+                self._union.note(self._clear(), stored=False)
+        return self._union.events()
 
     def snapshot(self) -> KvEvents:
-        """All blocks, with the number of the last events that `apply` made."""
-        blocks = b"".join(self._ours.values())
-        seq = self._changes.seq
-        return KvEvents(seq=seq, stored=blocks, removed=b"", snapshot=True, unknown=not self.known)
+        """All blocks of the union."""
+        return self._union.snapshot()
 
     def _store(self, event: BlockStored) -> list[bytes]:
         """Our hashes of the blocks that are new."""
@@ -198,6 +243,9 @@ class BlockIndex:
         if not self._salted:
             return self._root_sent(event.token_ids[: self.block_size])
         keys = (event.extra_keys or [None])[0]
+        if keys and event.lora_name is not None and keys[0] == event.lora_name:
+            # Gateways salt what an adapter computes by its name.
+            keys = keys[1:]
         if not keys or len(keys) != 1 or not isinstance(keys[0], str):
             return None
         try:

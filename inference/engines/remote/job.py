@@ -1,13 +1,22 @@
 """One job on its way through a remote server: its request body, its counts and its outputs."""
 
 import base64
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from inference.contract.frames import BYTES_PER_TOKEN, Job, Output, Processing, Timing, Usage
-from inference.engines.remote.events import Choice, Chunk, ReportedUsage
+from inference.engines.remote.events import (
+    Choice,
+    Chunk,
+    HandedOver,
+    ReportedUsage,
+    read_chunk,
+)
 from inference.engines.remote.kinds import ServerKind
+from inference.engines.remote.messages import PATH, messages_body
+from inference.engines.remote.ranks import RANK_HEADER
 from inference.engines.remote.server import RemoteOptions
 from inference.errors import JobRefused
 
@@ -31,6 +40,13 @@ SAMPLING = {
 }  # fmt: skip
 
 
+# What vLLM's connectors are asked by.
+HANDS_OVER = {
+    "do_remote_decode": True, "do_remote_prefill": False, "remote_engine_id": None,
+    "remote_block_ids": None, "remote_host": None, "remote_port": None,
+}  # fmt: skip
+
+
 def request_of(job: Job, options: RemoteOptions, kind: ServerKind) -> tuple[str, bytes]:
     """Path and body of the request to the server; raises `JobRefused`."""
     try:
@@ -39,6 +55,9 @@ def request_of(job: Job, options: RemoteOptions, kind: ServerKind) -> tuple[str,
         raise JobRefused("bad_job", f"request_json: {error}") from error
     except RecursionError as error:
         raise JobRefused("bad_request", "the request is nested too deeply") from error
+    if kind.messages:
+        whole = msgspec.json.decode(job.request_json)
+        return PATH, msgspec.json.encode(messages_body(whole, job, options.upstream_model))
     if job.pictures:
         body["messages"] = _with_pictures(job, body.get("messages", b"[]"))
     path = "/completions" if "prompt" in body else "/chat/completions"
@@ -56,11 +75,13 @@ def request_of(job: Job, options: RemoteOptions, kind: ServerKind) -> tuple[str,
     chat = path == "/chat/completions"
     # Only chats know the newer name.
     body[options.output_field if chat else "max_tokens"] = sampling.max_tokens
-    body["model"] = options.upstream_model
-    body["stream"] = True
-    # Counts in every chunk where it can, so that a stream which is cut off is charged exactly.
-    each = {"continuous_usage_stats": True} if kind.counts else {}
-    body["stream_options"] = {"include_usage": True, **each}
+    # An adapter has the server's own name.
+    body["model"] = options.upstream_model if job.model == options.name else job.model
+    body["stream"] = not job.hands_over
+    if not job.hands_over:
+        # Counts in every chunk where it can, so that a stream which is cut off is charged exactly.
+        each = {"continuous_usage_stats": True} if kind.counts else {}
+        body["stream_options"] = {"include_usage": True, **each}
     return path, msgspec.json.encode(body | _extras(job, options, kind, chat=chat))
 
 
@@ -72,6 +93,10 @@ def _extras(job: Job, options: RemoteOptions, kind: ServerKind, *, chat: bool) -
     if options.priorities and job.priority:
         # vLLM serves low numbers first, we high ones.
         extras["priority"] = -job.priority
+    if job.hands_over:
+        extras["kv_transfer_params"] = HANDS_OVER
+    elif job.transfer is not None:
+        extras["kv_transfer_params"] = msgspec.Raw(job.transfer.params)
     if (most := job.sampling.logprobs) is not None:
         extras |= {"logprobs": True, "top_logprobs": most} if chat else {"logprobs": most}
         extras["return_tokens_as_token_ids"] = True
@@ -90,28 +115,31 @@ def _with_pictures(job: Job, messages: msgspec.Raw | bytes) -> Any:
     return turns
 
 
-def trace_headers(job: Job) -> dict[str, str]:
-    """Headers with which the server continues a job's trace."""
-    headers = {"traceparent": job.traceparent, "tracestate": job.tracestate}
-    return {name: value for name, value in headers.items() if value}
-
-
 class RemoteJob:
     """A job that the server has, from its request to its last output.
 
     A choice's `finish` is delayed until the server has sent its count, which comes last.
-    `counts_choices`: what the server counts on the way is of that choice alone.
+    `counts_choices`: what the server counts on the way is of that choice alone; `rank`: which of
+    its caches has most of the prompt. `read` is how an event of its answer is read.
     """
 
     __slots__ = (
         "_chars", "_completions", "_counts_choices", "_ends", "_first_us", "_heard_us", "_open",
-        "_pieces", "_received_us", "_reported", "_thoughts", "job",
+        "_pieces", "_reported", "_thoughts", "job", "rank", "read", "received_us",
     )  # fmt: skip
 
-    def __init__(self, job: Job, received_us: int, *, counts_choices: bool) -> None:
-        self.job = job
+    def __init__(
+        self,
+        job: Job,
+        received_us: int,
+        *,
+        counts_choices: bool,
+        read: Callable[[bytes], Chunk | None] = read_chunk,
+        rank: int | None = None,
+    ) -> None:
+        self.job, self.read, self.rank = job, read, rank
         self._counts_choices = counts_choices
-        self._received_us = self._heard_us = received_us
+        self.received_us = self._heard_us = received_us
         self._first_us: int | None = None
         self._open = set(range(job.choices))
         self._ends: dict[int, str] = {}
@@ -120,6 +148,14 @@ class RemoteJob:
         self._chars = [0] * job.choices
         self._reported: ReportedUsage | None = None
         self._completions = [0] * job.choices
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """With which the server continues the job's trace, where the prompt is cached."""
+        headers = {"traceparent": self.job.traceparent, "tracestate": self.job.tracestate}
+        if self.rank is not None:
+            headers[RANK_HEADER] = str(self.rank)
+        return {name: value for name, value in headers.items() if value}
 
     @property
     def delivered(self) -> bool:
@@ -168,6 +204,15 @@ class RemoteJob:
             for choice in range(self.job.choices)
         ]
 
+    def hand_over(self, answer: HandedOver, now_us: int) -> list[Output]:
+        """The only output of a job that hands its prompt over."""
+        self._reported, self._completions = answer.usage, [answer.usage.completion_tokens]
+        self._first_us = now_us
+        params = msgspec.json.encode(answer.kv_transfer_params)
+        return [
+            msgspec.structs.replace(each, transfer=params) for each in self.end("length", now_us)
+        ]
+
     @property
     def tokens(self) -> int:
         """All that it has on the server by now, about."""
@@ -183,10 +228,14 @@ class RemoteJob:
         reported, pieces = self._reported or ReportedUsage(), sum(self._pieces)
         completion_tokens = sum(self._completions)
         if reported.prompt_tokens > 0 and (completion_tokens or not pieces):
+            cached_tokens, transfer = reported.cached_tokens, self.job.transfer
+            if transfer is not None:
+                # What came from another server was computed there, unless that had it.
+                cached_tokens = transfer.cached_tokens
             guessed = self._thoughts and reported.reasoning_tokens is None
             return Usage(
                 prompt_tokens=reported.prompt_tokens,
-                cached_tokens=min(max(0, reported.cached_tokens), reported.prompt_tokens),
+                cached_tokens=min(max(0, cached_tokens), reported.prompt_tokens),
                 completion_tokens=completion_tokens,
                 source="engine_part" if guessed else "engine",
                 reasoning_tokens=self._reasoning_tokens(completion_tokens),
@@ -252,7 +301,7 @@ class RemoteJob:
         first_us = now_us if self._first_us is None else self._first_us
         return Timing(
             queue_us=0,
-            prefill_us=first_us - self._received_us,
+            prefill_us=first_us - self.received_us,
             decode_us=now_us - first_us,
-            held_us=now_us - self._received_us,
+            held_us=now_us - self.received_us,
         )

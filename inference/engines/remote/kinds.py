@@ -1,10 +1,13 @@
 """The servers that a node can stand before: how each is recognised, and what it can."""
 
+import logging
+import re
 from typing import Any
 
 import msgspec
 
 from inference.contract.capabilities import Capability, capabilities
+from inference.errors import ModelError
 
 # What any OpenAI-compatible server is taken to do.
 STANDARD = capabilities(
@@ -14,6 +17,9 @@ STANDARD = capabilities(
 _OPEN = "stop_tokens ignore_eos min_tokens repetition_penalty"
 BEARER = "authorization"
 VERSION_CHARS_MAX = 40
+RELEASE = re.compile(r"(\d+)\.(\d+)(?!\d)")
+
+log = logging.getLogger(__name__)
 
 
 class ServerKind(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,7 +29,9 @@ class ServerKind(msgspec.Struct, frozen=True, kw_only=True):
     a dot, may end. `paths` from its root tell its version in the last of `fields`; one that has all
     of them is recognised by it, too. `adds` and `lacks` are capabilities; `counts`: it counts in
     every chunk of a stream; `publishes`: it has a channel of cache events, which `tells_salts` or
-    not; `scores`: it tells log probabilities by token ids. `key` is the header of its key.
+    not; `scores`: it tells log probabilities by token ids. `key` is the header of its key, `also`
+    are others that it demands; `messages`: its API is Anthropic's. `tested` are the first release
+    that this was tested with, and the first that it was not; None: any.
     """
 
     owners: tuple[str, ...] = ()
@@ -37,6 +45,9 @@ class ServerKind(msgspec.Struct, frozen=True, kw_only=True):
     tells_salts: bool = True
     scores: bool = False
     key: str = BEARER
+    tested: tuple[tuple[int, int], tuple[int, int]] | None = None
+    also: tuple[tuple[str, str], ...] = ()
+    messages: bool = False
 
     @property
     def capabilities(self) -> tuple[Capability, ...]:
@@ -55,7 +66,7 @@ _HOSTED = "top_k min_p"
 KINDS = {
     "vllm": ServerKind(
         owners=("vllm",), paths=("/version",), adds=f"{_OPEN} salt", counts=True, publishes=True,
-        scores=True,
+        scores=True, tested=((0, 32), (0, 33)),
     ),
     "sglang": ServerKind(
         owners=("sglang",), paths=("/server_info", "/get_server_info"),
@@ -72,7 +83,10 @@ KINDS = {
     ),
     "anthropic": ServerKind(
         hosts=(".api.anthropic.com",),
-        lacks=f"n logit_bias seed frequency_penalty presence_penalty grammar {_HOSTED}",
+        lacks="n prompts logit_bias seed frequency_penalty presence_penalty grammar min_p",
+        key="x-api-key",
+        also=(("anthropic-version", "2023-06-01"),),
+        messages=True,
     ),
     "azure": ServerKind(
         hosts=(".openai.azure.com", ".services.ai.azure.com"), lacks=_HOSTED, key="api-key"
@@ -99,3 +113,18 @@ def version_of(kind: ServerKind, answer: dict[str, Any]) -> str | None:
     if None in told:
         return None
     return "".join(filter(str.isprintable, str(told[-1])))[:VERSION_CHARS_MAX]
+
+
+def check_version(name: str, version: str) -> None:
+    """Only where it tells no release it is served untested; raises `ModelError`."""
+    tested = KINDS[name].tested
+    if tested is None:
+        return
+    told, said = RELEASE.match(version), " to before ".join(f"{a}.{b}" for a, b in tested)
+    if told is None:
+        log.warning("%s does not tell its release: it may not be one from %s", name, said)
+    elif not tested[0] <= (int(told[1]), int(told[2])) < tested[1]:
+        raise ModelError(
+            f"{name} {version}: only releases from {said} are tested; use one of them, or attach"
+            " the server by --engine remote --server other, without what is not standard"
+        )

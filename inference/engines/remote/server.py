@@ -8,15 +8,16 @@ and into no log.
 import asyncio
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlencode, urlsplit, urlunsplit
 
 import httpx2
 import msgspec
 
+from inference.contract.capabilities import Capability
 from inference.engines.remote.errors import clean, refusal_of
 from inference.engines.remote.events import EventReader
 from inference.engines.remote.kinds import AUTO, BEARER, KINDS, kind_at, kind_of_owner, version_of
@@ -39,11 +40,15 @@ ERROR_BYTES_MAX = 64 * 1024
 NAMES_SHOWN_MAX = 8
 # How long a finished stream may take to close, so that its connection can be used again.
 TAIL_WAIT_S = 1.0
+KV_ROLES: dict[str, tuple[Capability, ...]] = {
+    "": (), "prefill": (Capability.HANDS_OVER,), "decode": (Capability.TAKES_OVER,),
+}  # fmt: skip
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
-EVENT_STREAM = "text/event-stream"
+EVENT_STREAM, ANSWER = "text/event-stream", "application/json"
 # Where vLLM says the size of its cache.
 VLLM_CACHE = re.compile(r"^vllm:cache_config_info\{.*\}", re.M)
 LABEL = re.compile(r'(\w+)="([^"]*)"')
+ADAPTERS_MAX = 63
 # What servers call the length of their context, in the order of trust.
 WINDOW_FIELDS = ("max_model_len", "context_window", "context_length")
 
@@ -55,7 +60,9 @@ class RemoteOptions:
     `context_window` None asks the server. `vision` auto believes its list of models
     whether it takes images, `server` auto its answers which of `KINDS` it is. `kv_events` are the
     addresses of its cache events and, behind a comma, of their replays, `socket` a local one
-    instead of that of `url`; `priorities`: it takes requests in their order. The key is read from
+    instead of that of `url`; `priorities`: it takes requests in their order; `api_version` is said
+    with each request to it, where it is given. By its `kv_role` it computes prompts for other
+    servers, or takes those of others over. The key is read from
     the environment, never from the command line, where every user of the machine could see it.
     Raises ValueError.
     """
@@ -70,13 +77,17 @@ class RemoteOptions:
     server: str = AUTO
     kv_events: str = ""
     socket: str = ""
+    kv_role: str = ""
     priorities: bool = False
+    api_version: str = ""
     connect_timeout_s: float = CONNECT_TIMEOUT_S
     first_byte_timeout_s: float = FIRST_BYTE_TIMEOUT_S
     idle_timeout_s: float = IDLE_TIMEOUT_S
     key: str = field(default_factory=lambda: os.environ.get(KEY_VARIABLE, ""), repr=False)
 
     def __post_init__(self) -> None:
+        if self.kv_role not in KV_ROLES:
+            raise ValueError("--kv-role: must be prefill or decode")
         if not self.name and not self.upstream_model:
             raise ValueError("--model-name or --upstream-model: one of them is needed")
         # Frozen: these three are settled once, here.
@@ -120,11 +131,14 @@ def api_url(given: str) -> str:
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """What the server's list says of the model; None, False and empty where it says nothing."""
+    """What the server's list says of the model; None, False and empty where it says nothing.
+    `adapters` are names of those that change it.
+    """
 
     context_window: int | None = None
     owner: str = ""
     sees: bool = False
+    adapters: tuple[str, ...] = ()
 
 
 class Server:
@@ -135,12 +149,19 @@ class Server:
     def __init__(self, options: RemoteOptions) -> None:
         self._options = options
         self.kind, self.version = options.server, ""
+        # Learns from the status and the headers of each answer.
+        self.told_head: Callable[[int, Mapping[str, str]], None] | None = None
+        self._query = f"?{urlencode({'api-version': options.api_version})}"
+        if not options.api_version:
+            self._query = ""
         if self.kind == AUTO:
             self.kind = kind_at(urlsplit(options.url).hostname or "")
         headers = {"accept-encoding": "identity", "user-agent": "sluice-node"}
         if options.key:
             header = BEARER if self.kind == AUTO else KINDS[self.kind].key
             headers[header] = f"Bearer {options.key}" if header == BEARER else options.key
+        if self.kind != AUTO:
+            headers |= dict(KINDS[self.kind].also)
         # Streams that are just ending briefly hold theirs next to those of new jobs.
         limits = httpx2.Limits(
             max_connections=2 * options.credits,
@@ -167,7 +188,7 @@ class Server:
         """Look the model up in the server's list, where it has one; raises `ModelError`."""
         options = self._options
         try:
-            status, body = await self._get(f"{options.url}/models", LIST_TIMEOUT_S)
+            status, body = await self._get(f"{options.url}/models{self._query}", LIST_TIMEOUT_S)
         except (httpx2.HTTPError, TimeoutError, OSError) as error:
             reason = clean(f"{type(error).__name__}: {error}", options.key)
             raise ModelError(f"--url: {options.url} does not answer: {reason}") from error
@@ -194,12 +215,15 @@ class Server:
         if self.kind == AUTO:
             self.kind = "other"
 
-    async def cache_size(self) -> tuple[int, int] | None:
-        """Tokens of a block and the number of blocks; None where the server does not say."""
+    async def cache_size(self) -> tuple[int, int, int] | None:
+        """Tokens of a block, blocks of a data-parallel rank and ranks; None where the server does
+        not say.
+        """
+        ranks = 1
         if self.kind == "vllm":
-            found = VLLM_CACHE.search(await self._text("/metrics"))
+            found = VLLM_CACHE.findall(await self._text("/metrics"))
             told = dict(LABEL.findall(found[0])) if found else {}
-            sizes = told.get("block_size"), told.get("num_gpu_blocks")
+            sizes, ranks = (told.get("block_size"), told.get("num_gpu_blocks")), len(set(found))
         else:
             told = await self.told("/server_info") or await self.told("/get_server_info")
             page = told.get("page_size")
@@ -209,7 +233,7 @@ class Server:
             block_size, blocks = (int(each or 0) for each in sizes)
         except ValueError:
             return None
-        return (block_size, blocks) if block_size > 0 < blocks else None
+        return (block_size, blocks, ranks) if block_size > 0 < blocks else None
 
     async def told(self, path: str) -> dict[str, Any]:
         """What the server says at a path from its root; empty where that is no object."""
@@ -252,7 +276,10 @@ class Server:
             min(end_s, now() + self._options.first_byte_timeout_s)
         ) as bound:
             async with self._client.stream(
-                "POST", self._options.url + path, content=body, headers=_JSON | headers
+                "POST",
+                self._options.url + path + self._query,
+                content=body,
+                headers=_JSON | headers,
             ) as response:
                 await self._check(response)
                 async for data in response.aiter_raw():
@@ -262,19 +289,36 @@ class Server:
                     wait_s = self._options.idle_timeout_s if wanted else TAIL_WAIT_S
                     bound.reschedule(min(end_s, now() + wait_s))
 
+    async def whole(
+        self, path: str, body: bytes, *, end_s: float, headers: dict[str, str]
+    ) -> bytes:
+        """Send a request and get its answer in one piece.
+
+        Raises `JobRefused`, TimeoutError or an error of the connection.
+        """
+        now, wait_s = asyncio.get_running_loop().time(), self._options.first_byte_timeout_s
+        async with asyncio.timeout_at(min(end_s, now + wait_s)):
+            async with self._client.stream(
+                "POST", self._options.url + path, content=body, headers=_JSON | headers
+            ) as response:
+                await self._check(response, ANSWER)
+                return await _bounded(response, BODY_BYTES_MAX)
+
     async def close(self) -> None:
         await self._client.aclose()
 
-    async def _check(self, response: httpx2.Response) -> None:
-        """Accept only a stream of events; raises `JobRefused`."""
+    async def _check(self, response: httpx2.Response, kind: str = EVENT_STREAM) -> None:
+        """Accept only a stream of events, or another `kind`; raises `JobRefused`."""
+        if self.told_head is not None:
+            self.told_head(response.status_code, response.headers)
         if response.status_code != httpx2.codes.OK:
             body = await _bounded(response, ERROR_BYTES_MAX)
             raise refusal_of(response.status_code, body, key=self._options.key)
-        if not response.headers.get("content-type", "").startswith(EVENT_STREAM):
-            raise JobRefused("bad_job", "the server answered without a stream of events")
+        if not response.headers.get("content-type", "").startswith(kind):
+            raise JobRefused("bad_job", f"the server answered without {kind}")
 
 
-_JSON = {"content-type": "application/json", "accept": EVENT_STREAM}
+_JSON = {"content-type": ANSWER, "accept": EVENT_STREAM}
 
 
 async def _bounded(response: httpx2.Response, bytes_max: int) -> bytes:
@@ -304,4 +348,7 @@ def _listed(body: bytes, model: str) -> Listed:
     told.append(inner.get("input_modalities") if isinstance(inner, dict) else None)
     words = {str(word) for words in told if isinstance(words, list) for word in words}
     sees = not words.isdisjoint(("vision", "image", "multimodal"))
-    return Listed(window, str(row.get("owned_by", "")), sees)
+    adapters = [name for name, each in known.items() if each.get("parent") == model]
+    if len(adapters) > ADAPTERS_MAX:
+        raise ModelError(f"--url: the server has {len(adapters)} adapters, {ADAPTERS_MAX} at most")
+    return Listed(window, str(row.get("owned_by", "")), sees, tuple(adapters))

@@ -113,7 +113,7 @@ def test_wrong_values_are_told_by_name(cast: Cast) -> None:
     for minutes in ("soon", "", "-1", "²", "9" * 5_000):
         answer = stella.post(act + "drain", {"minutes": minutes}, follow=True)
         assert "Minutes: Must be a whole number" in answer.content.decode()
-    pool = {"name": "default", "task": "generate", "size_class": "small", "role": "both"}
+    pool = {"name": "default", "task": "generate", "role": "both"}
     answer = stella.post("/fleet/pools", {**pool, "nodes_min": "4", "nodes_max": "1"}, follow=True)
     assert "Nodes max: 4 nodes are configured to be kept warm" in answer.content.decode()
     answer = stella.post("/fleet/pools", {**pool, "nodes_min": "x", "nodes_max": "1"}, follow=True)
@@ -193,7 +193,7 @@ def test_a_node_whose_tenants_share_a_cache_is_told_before_it_is_approved_and_ca
     text = stella.get("/fleet").content.decode()
     assert shared in text and held not in text
     form = {
-        "name": "default", "task": "generate", "size_class": "small", "role": "both",
+        "name": "default", "task": "generate", "role": "both",
         "nodes_min": "0", "nodes_max": "1", "separate_caches": "on",
     }  # fmt: skip
     stella.post("/fleet/pools", form)

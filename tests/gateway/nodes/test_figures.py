@@ -22,6 +22,7 @@ from inference.contract.frames import (
     Hello,
     Job,
     KvEvents,
+    Offers,
     Output,
     Pong,
     Processing,
@@ -71,6 +72,7 @@ def full_frames(job: Job) -> list[FromNode]:
     )
     return [
         msgspec.structs.replace(hello, models=[offer]),
+        Offers(models=[offer], capabilities=["text"]),
         Resume(session="session", received=1, held=1),
         AssetPart(digest="0" * 64, name="tokenizer.json", data=b"", last=True),
         step,

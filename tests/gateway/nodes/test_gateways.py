@@ -16,10 +16,10 @@ from inference.contract.frames import (
     CreditsTaken,
     FromGateway,
     FromNode,
-    GatewayAddress,
     Gateways,
     Welcome,
 )
+from inference.contract.places import GatewayAddress
 from tests.support.fleet import QUICK, World, make_hello, make_job, make_step
 
 LIVE = (GatewayAddress(instance="gateway-1", url="ws://one/fleet"),)

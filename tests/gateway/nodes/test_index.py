@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from random import Random
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -50,7 +53,7 @@ def test_of_a_cache_that_cannot_be_followed_nothing_is_known() -> None:
 
 
 step = st.tuples(
-    st.sampled_from(NODES), st.integers(0, CHAINS - 1), st.integers(0, 40), st.sampled_from("ASDJ")
+    st.sampled_from(NODES), st.integers(0, CHAINS - 1), st.integers(0, 40), st.sampled_from("ASDJL")
 )
 
 
@@ -63,13 +66,15 @@ def test_matches_a_plain_model(
     seqs = dict.fromkeys(NODES, 0)
     for node, which, depth, action in steps:
         before = blocks_of(lengths[node])
-        if action in "JD":
+        if action in "JDL":
             lengths[node] = {}
         else:
             # A node's cache stays prefix-closed: chains grow or shrink at their ends.
             lengths[node][which] = depth
         after = blocks_of(lengths[node])
-        if action == "J":
+        if action in "JL":
+            if action == "L":
+                index.drop(node)
             index.join(node, BLOCKS_MAX)
             seqs[node] = depth
             assert index.apply(node, stored(depth, [], snapshot=True))
@@ -89,10 +94,58 @@ def test_matches_a_plain_model(
             expected[node] = depth
     assert index.cached_blocks(wanted) == expected
     assert len(index) == len(set().union(*(blocks_of(each) for each in lengths.values())))
+    for node in NODES:
+        # It has counted what each node has: just so many more fit.
+        room = BLOCKS_MAX - len(blocks_of(lengths[node]))
+        more = [bytes([255, number >> 8, number & 255]) + bytes(13) for number in range(room)]
+        assert index.apply(node, stored(seqs[node] + 1, more))
+        with pytest.raises(BadEvents, match="more blocks"):
+            index.apply(node, stored(seqs[node] + 2, [bytes(15) + b"x"]))
 
 
 def blocks_of(lengths: dict[int, int]) -> set[bytes]:
     return {each for chain, length in lengths.items() for each in chain_of(chain, length)}
+
+
+def bytes_each(copies: int) -> float:
+    """What the index takes for each node and block, where `copies` nodes have each chain."""
+    nodes, chains = 40, 20
+    tracemalloc.start()
+    index = PrefixIndex()
+    for node in range(nodes):
+        index.join(str(node), BLOCKS_MAX)
+        sizes = [HASH_BYTES * BLOCKS_MAX // chains] * chains
+        own = [Random(f"{node // copies} {at}").randbytes(size) for at, size in enumerate(sizes)]
+        assert index.apply(str(node), stored(0, own, snapshot=True))
+    del own
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(index) == nodes // copies * BLOCKS_MAX
+    return taken / (nodes * BLOCKS_MAX)
+
+
+@pytest.mark.parametrize("copies", [1, 2, 40])
+def test_a_block_of_a_node_takes_at_most_64_bytes(copies: int) -> None:
+    assert bytes_each(copies) <= 64 / min(copies, 2)
+
+
+def test_a_thousand_nodes_may_come_and_go_without_leaving_memory() -> None:
+    index = joined("ada")
+    index.apply("ada", stored(1, chain_of(0, 3)))
+    for number in range(1000):
+        index.join("bob", BLOCKS_MAX)
+        own = Random(number).randbytes(HASH_BYTES * 10)
+        assert index.apply("bob", stored(0, [own, *chain_of(0, 2)], snapshot=True))
+    tracemalloc.start()
+    for number in range(1000):
+        index.join("bob", BLOCKS_MAX)
+        own = Random(number).randbytes(HASH_BYTES * 10)
+        assert index.apply("bob", stored(0, [own, *chain_of(0, 2)], snapshot=True))
+    grown, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert grown < 1000 * 10 * HASH_BYTES
+    assert index.cached_blocks(chain_of(0, 3)) == {"ada": 3, "bob": 2}
+    assert len(index) == 13
 
 
 def test_a_gap_asks_for_a_snapshot_and_ignores_events_until_it_comes() -> None:

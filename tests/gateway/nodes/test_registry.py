@@ -25,6 +25,7 @@ from inference.contract.frames import (
     AssetRequest,
     FromGateway,
     ModelOffer,
+    Offers,
     Rejected,
     Welcome,
 )
@@ -82,6 +83,19 @@ async def test_candidates_follow_nodes_as_they_come_drain_and_go(model: Path) ->
     assert MODEL not in world.fleet.models()
     assert changes == [0, 0, 2, 1, 0]
     assert list(world.fleet.nodes()) == ["bob"]
+    await world.fleet.close()
+
+
+async def test_a_node_may_offer_anew_what_it_serves(model: Path) -> None:
+    world = World()
+    ada, bob = await serving(world, model, "ada", "bob")
+    other = ModelOffer(name="other", digest="", context_window=512, vocab_size=0)
+    ada.link.on_bytes(encode(Offers(models=[other], capabilities=["text", "vision"])))
+    assert world.fleet.candidates(MODEL) == (bob.link,)
+    assert world.fleet.candidates("other") == (ada.link,)
+    assert ada.link.abilities == {"text", "vision"}
+    ada.link.on_bytes(encode(Offers(models=[], capabilities=[])))
+    assert world.fleet.candidates("other") == (ada.link,)
     await world.fleet.close()
 
 

@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from inference.contract.frames import GatewayAddress
+from inference.contract.places import GatewayAddress
 from inference.engines.echo import EchoEngine, EchoOptions
 from inference.node.assets import ModelAssets
 from inference.node.gateways import GatewayLinks

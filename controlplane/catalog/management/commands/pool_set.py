@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from controlplane.catalog.models import PoolRole, SizeClass, Task
+from controlplane.catalog.models import PoolRole, Task
 from controlplane.catalog.pools import pool_draft, pool_set
 from controlplane.catalog.selectors import pool_find
 from controlplane.core.arguments import arguments_named
@@ -15,7 +15,6 @@ from controlplane.kernel.money import micro_from_usd
 
 FIELDS = {
     "task": "--task",
-    "size_class": "--size-class",
     "role": "--role",
     "nodes_min": "--min",
     "nodes_max": "--max",
@@ -36,7 +35,6 @@ class Command(BaseCommand):
         add = parser.add_argument
         add("name", metavar="NAME", help="a-z, 0-9 and -")
         add("--task", choices=Task.values, help="task of its models; cannot be changed later")
-        add("--size-class", choices=SizeClass.values, help="capabilities that its models need")
         add("--role", choices=PoolRole.values, help="phases that its nodes run")
         add("--min", dest="nodes_min", type=int, metavar="N", help="nodes kept warm")
         add("--max", dest="nodes_max", type=int, metavar="N", help="maximum number of nodes")

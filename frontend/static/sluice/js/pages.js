@@ -82,6 +82,14 @@ addEventListener("pageshow", () => {
 // j and k go to the neighbours, Escape goes back; none of them while something is being typed.
 const KEY_LINKS = { j: "[rel='next']", k: "[rel='prev']", Escape: "[data-back]" };
 
+/** A row opens what its head links to; what can be pressed or marked in it stays as it is. */
+document.addEventListener("click", (event) => {
+  const link = event.target.closest("tbody tr")?.querySelector("th[scope='row'] > a:only-child");
+  if (!link || event.target.closest("a, button, input, select, label, summary") || String(getSelection())) return;
+  if (event.ctrlKey || event.metaKey) window.open(link.href, "_blank", "noopener");
+  else link.click();
+});
+
 /** Ctrl-K searches from anywhere; in what was found the arrows move, and Enter opens the first. */
 document.addEventListener("keydown", (event) => {
   if (event.key === "k" && (event.ctrlKey || event.metaKey)) {

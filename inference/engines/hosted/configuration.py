@@ -1,0 +1,99 @@
+"""What a connector serves: lines of JSON that its parent writes; arguments would show secrets."""
+
+import msgspec
+
+from inference.engines.remote.kinds import KINDS
+from inference.engines.remote.server import RemoteOptions
+
+HOSTED_KINDS = ("openai", "azure", "anthropic", "other")
+LINE_BYTES_MAX = 4 * 1024 * 1024
+# What gateways take of one node.
+MODELS_MAX = 64
+# Of OpenAI's and Azure's chats only the newer name of the bound covers models that think.
+OUTPUT_FIELD = {"openai": "max_completion_tokens", "azure": "max_completion_tokens"}
+
+
+class Account(msgspec.Struct, frozen=True):
+    """A key of a provider; `id` names it in logs."""
+
+    id: str
+    secret: str
+
+    def __repr__(self) -> str:
+        return f"Account({self.id!r})"
+
+
+class HostedModel(msgspec.Struct, frozen=True):
+    """`name` is what gateways call it, `upstream` what the provider does; sizes in tokens."""
+
+    name: str
+    upstream: str
+    context_window: int
+    max_output: int = 0
+    vision: bool = False
+
+
+class Connection(msgspec.Struct, frozen=True):
+    """Keys of one address of a provider, and the models that it serves there."""
+
+    name: str
+    kind: str
+    url: str
+    keys: tuple[Account, ...]
+    models: tuple[HostedModel, ...]
+    api_version: str = ""
+    region: str = ""
+
+    def options(self, model: HostedModel, key: Account, credits: int) -> RemoteOptions:
+        """Of the one model with the one key; raises ValueError."""
+        url = self.url
+        if self.kind == "azure" and self.api_version:
+            url = f"{url.rstrip('/')}/openai/deployments/{model.upstream}"
+        return RemoteOptions(
+            url=url,
+            name=model.name,
+            upstream_model=model.upstream,
+            context_window=model.context_window,
+            credits=credits,
+            output_field=OUTPUT_FIELD.get(self.kind, "max_tokens"),
+            vision="on" if model.vision else "off",
+            server=self.kind,
+            api_version=self.api_version,
+            key=key.secret,
+        )
+
+
+class HostedConfiguration(msgspec.Struct, frozen=True):
+    """All connections; a model in several is one, balanced over them."""
+
+    connections: tuple[Connection, ...]
+
+    @property
+    def windows(self) -> dict[str, int]:
+        """Names of its models, with what each connection of one takes."""
+        found: dict[str, int] = {}
+        for model in (each for one in self.connections if one.keys for each in one.models):
+            known = found.get(model.name, model.context_window)
+            found[model.name] = min(known, model.context_window)
+        return found
+
+
+def read_configuration(line: bytes, *, credits: int) -> HostedConfiguration:
+    """Raises ValueError, which names the field and quotes no secret."""
+    found = msgspec.json.decode(line, type=HostedConfiguration)
+    for connection in found.connections:
+        at = f"connections[{connection.name!r}]"
+        if connection.kind not in HOSTED_KINDS or connection.kind not in KINDS:
+            raise ValueError(f"{at}.kind: must be one of {', '.join(HOSTED_KINDS)}")
+        for model in connection.models:
+            for key in connection.keys:
+                try:
+                    connection.options(model, key, credits)
+                except ValueError as error:
+                    raise ValueError(f"{at}: {error}") from error
+    names = [each.name for each in found.connections]
+    if len(set(names)) != len(names):
+        raise ValueError("connections: a name occurs twice")
+    if len(found.windows) > MODELS_MAX:
+        raise ValueError(f"connections: more than {MODELS_MAX} models")
+    return found
