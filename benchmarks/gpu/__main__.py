@@ -1,6 +1,7 @@
 """`make bench-gpu`: decode, prefill and the reference workload on a GPU, beside its ceilings.
 
-Weights are random, since speed does not depend on them; the sizes are those of Llama 1B and 8B.
+Weights are random, since speed does not depend on them; the sizes are those of Llama 1B and 8B,
+each in bfloat16 and in FP8. MFU is of products in bfloat16 in both.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,8 +23,12 @@ from benchmarks.gpu.steps import BATCHES, OPTIONS, PREFILLS, VARIANTS, decode, p
 from benchmarks.recorder import Recorder
 from inference.compact.config.shape import read_shape
 from inference.compact.load.placement import choose_placement
+from inference.compact.options import FP8, CompactOptions
+from inference.compact.run.path import compute_path, stored_bytes
 from inference.compact.run.roofline import Work
 from inference.compact.run.runner import Runner
+
+QUANTIZE = ("off", FP8)
 
 
 def measure() -> dict[str, Any]:
@@ -32,40 +38,44 @@ def measure() -> dict[str, Any]:
         **{name: version(name) for name in ("torch", "triton")},
         **ceilings(),
     }
-    for part in ("decode", "prefill", "reference", "ready_s"):
+    for part in ("decode", "prefill", "reference", "ready_s", "kernels"):
         figures[part] = {}
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
         for name in MODELS:
-            _measure_model(write_config(Path(folder), name), figures)
-            torch.cuda.empty_cache()
+            path = write_config(Path(folder), name)
+            for quantize in QUANTIZE:
+                _measure_model(path, replace(OPTIONS, quantize=quantize), figures)
+                torch.cuda.empty_cache()
     return figures
 
 
-def _measure_model(path: Path, figures: dict[str, Any]) -> None:
+def _measure_model(path: Path, options: CompactOptions, figures: dict[str, Any]) -> None:
+    model = path.name if options.quantize == "off" else f"{path.name} {options.quantize}"
     began = time.monotonic()
     shape = read_shape(path)
-    placement = choose_placement(shape, OPTIONS)
+    placement = choose_placement(shape, options)
     with torch.inference_mode():
         runner = Runner.over(random_weights(shape, placement), shape, placement)
-    figures["ready_s"][path.name] = round(time.monotonic() - began, 1)
-    work = Work(shape)
-    by_variant = figures["decode"][path.name] = {}
+    figures["ready_s"][model] = round(time.monotonic() - began, 1)
+    figures["kernels"][model] = compute_path(runner.model, placement).kernels
+    work = Work(shape, stored_bytes=stored_bytes(runner.model))
+    by_variant = figures["decode"][model] = {}
     for name in VARIANTS:
         with variant(runner, name):
             by_variant[name] = {
                 str(batch): decode(runner, placement, work, batch, figures["read_gb_s"])
                 for batch in BATCHES
             }
-        note(f"{path.name}: decode, {name}")
-    figures["prefill"][path.name] = {
+        note(f"{model}: decode, {name}")
+    figures["prefill"][model] = {
         f"{prompts}x{length}": prefill(
             runner, placement, work, prompts, length, figures["matmul_tflop_s"]
         )
         for prompts, length in PREFILLS
     }
-    note(f"{path.name}: prefill")
-    figures["reference"][path.name] = serve(path, OPTIONS, runner, shape.vocab_size)
-    note(f"{path.name}: reference workload")
+    note(f"{model}: prefill")
+    figures["reference"][model] = serve(path, options, runner, shape.vocab_size)
+    note(f"{model}: reference workload")
 
 
 def note(what: str) -> None:
@@ -103,7 +113,7 @@ def main() -> int:
         return 1
     recorder = Recorder("gpu")
     figures = measure()
-    ceiling = ("read_gb_s", "copy_gb_s", "matmul_tflop_s", "ready_s")
+    ceiling = ("read_gb_s", "copy_gb_s", "matmul_tflop_s", "ready_s", "kernels")
     print(f"bench-gpu: {figures['device']}, torch {figures['torch']}, triton {figures['triton']}")
     print(", ".join(f"{name} {figures[name]}" for name in ceiling))
     table(figures)

@@ -12,6 +12,7 @@ from torch import Tensor
 from inference.compact.config.shape import ModelShape
 from inference.compact.load.checkpoint import Affine
 from inference.compact.load.placement import Placement
+from inference.compact.load.rounding import rounded
 from inference.compact.load.weights import LayerWeights, Weights
 
 SCALE = 0.02
@@ -52,7 +53,7 @@ def write_config(folder: Path, name: str) -> Path:
 
 
 def random_weights(shape: ModelShape, placement: Placement) -> Weights:
-    """Normal numbers as models are initialised with, norms of one."""
+    """Normal numbers, of projections rounded as the placement says; norms of one."""
     generator = torch.Generator(placement.device).manual_seed(0)
 
     def matrix(rows: int, columns: int) -> Tensor:
@@ -61,6 +62,9 @@ def random_weights(shape: ModelShape, placement: Placement) -> Weights:
         ).normal_(0.0, SCALE, generator=generator)
         return made
 
+    def projection(rows: int, columns: int) -> Affine:
+        return Affine(rounded(matrix(rows, columns), placement.quantize))
+
     hidden = shape.hidden_size
     ones = torch.ones(hidden, dtype=placement.torch_dtype, device=placement.device)
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
@@ -68,12 +72,12 @@ def random_weights(shape: ModelShape, placement: Placement) -> Weights:
     layers = [
         LayerWeights(
             input_norm=ones,
-            qkv=Affine(matrix(queries + 2 * keys, hidden)),
+            qkv=projection(queries + 2 * keys, hidden),
             head_norms=None,
-            out=Affine(matrix(hidden, queries)),
+            out=projection(hidden, queries),
             mlp_norm=ones,
-            gate_up=Affine(matrix(2 * shape.intermediate_size, hidden)),
-            down=Affine(matrix(hidden, shape.intermediate_size)),
+            gate_up=projection(2 * shape.intermediate_size, hidden),
+            down=projection(hidden, shape.intermediate_size),
             router=None,
         )
         for _ in range(shape.layers)

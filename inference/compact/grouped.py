@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from inference.compact.scaled import Scaled
+
 NIBBLE_BITS = 4
 BYTE_BITS = 8
 
@@ -72,11 +74,20 @@ def paired(codes: Tensor) -> Tensor:
     return codes[..., ::2] | codes[..., 1::2] << NIBBLE_BITS
 
 
-def fused(parts: Sequence[Tensor | Grouped]) -> Tensor | Grouped:
-    """One below the other; all dense if one is, else all with the most bits and groups of any."""
+Matrix = Tensor | Grouped | Scaled
+
+
+def fused(parts: Sequence[Matrix]) -> Matrix:
+    """One below the other; all dense if one is or not all are of a kind, else, of codes in groups,
+    all with the most bits and groups of any.
+    """
     grouped = [part for part in parts if isinstance(part, Grouped)]
     if len(parts) == 1:
         return parts[0]
+    whole = [part for part in parts if isinstance(part, Scaled)]
+    if len(whole) == len(parts):
+        codes, scales = ([getattr(part, name) for part in whole] for name in ("codes", "scales"))
+        return Scaled(torch.cat(codes), torch.cat(scales))
     if len(grouped) < len(parts):
         return torch.cat([dense(part) for part in parts])
     bits = max(part.bits for part in grouped)
@@ -90,6 +101,6 @@ def fused(parts: Sequence[Tensor | Grouped]) -> Tensor | Grouped:
     )
 
 
-def dense(weight: Tensor | Grouped) -> Tensor:
+def dense(weight: Matrix) -> Tensor:
     """The values."""
-    return weight.dense() if isinstance(weight, Grouped) else weight
+    return weight if isinstance(weight, Tensor) else weight.dense()

@@ -6,8 +6,9 @@ from typing import Any
 
 MEBIBYTE = 1024 * 1024
 PLACES = {"device": ("auto", "cpu", "cuda"), "dtype": ("auto", "bfloat16", "float32")}
-# Bits of a weight that is rounded as it is read.
-QUANTIZE = {"off": 0, "int8": 8, "int4": 4}
+# Bits of a weight that is rounded to whole numbers as it is read.
+FP8 = "fp8"
+QUANTIZE = {"off": 0, "int8": 8, "int4": 4, FP8: 0}
 CHOICES = {
     **PLACES,
     "kernels": ("auto", "native", "torch"),
@@ -40,7 +41,8 @@ class CompactOptions:
     `drafts_max` per sequence and step, as long as that pays; on drafts in any case.
     `kernels` native is our own C code on CPUs that it is written for; auto takes it where it can.
     `quantize` rounds weights that are stored in full, and `kv_dtype` int8 keys and values in the
-    cache (auto: they are as in `dtype`); only the native code can use either.
+    cache (auto: they are as in `dtype`); only the native code can use whole numbers, and
+    only torch `fp8`, of models without experts.
     """
 
     name: str | None = None

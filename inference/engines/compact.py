@@ -22,8 +22,7 @@ from inference.compact.load.placement import Placement, choose_placement, layer_
 from inference.compact.options import CompactOptions
 from inference.compact.run.ceilings import measure_ceilings
 from inference.compact.run.loop import StepLoop
-from inference.compact.run.native import NativeDecoder
-from inference.compact.run.path import compute_path
+from inference.compact.run.path import compute_path, stored_bytes
 from inference.compact.run.roofline import Roofline, Work
 from inference.compact.run.runner import LoadedModel, Runner
 from inference.compact.schedule.blocks import BlockPool
@@ -183,7 +182,7 @@ class CompactEngine:
 
     def _work(self, model: LoadedModel | None = None) -> Work:
         """Before there is a model as if its weights were not quantized."""
-        stored = model.packer.weight_bytes if isinstance(model, NativeDecoder) else None
+        stored = None if model is None else stored_bytes(model)
         placement = self._placement
         cached = layer_token_bytes(self._shape, placement.dtype, placement.kv_dtype)
         return Work(self._shape, placement.torch_dtype.itemsize, stored, cached)

@@ -108,7 +108,7 @@ ENGINE_OPTIONS = (
     EngineOption("--kernels", "kernels", str, "NAME", ("compact",),
         "auto, native (our C code) or torch"),
     EngineOption("--quantize", "quantize", str, "NAME", ("compact",),
-        "round weights as they are read: int8, int4 or off; by native code only"),
+        "round weights as they are read: int8, int4 (native code only), fp8 (torch only) or off"),
     EngineOption("--kv-dtype", "kv_dtype", str, "NAME", ("compact",),
         "keys and values in the cache: auto (as --dtype) or int8; by native code only"),
     EngineOption("--speculate", "speculate", str, "WHEN", ("compact",),

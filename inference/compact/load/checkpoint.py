@@ -9,13 +9,16 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from inference.compact.config.quantization import FP8
 from inference.compact.config.shape import ModelShape
-from inference.compact.grouped import Grouped, dense, fused
+from inference.compact.grouped import Grouped, Matrix, dense, fused
 from inference.compact.load.gguf import GgufFile
 from inference.compact.load.packed import PackedSafetensors
 from inference.compact.load.rounding import rounded
 from inference.compact.load.safetensors import INDEX, SINGLE, Safetensors
+from inference.compact.load.scaled import ScaledSafetensors
 from inference.compact.options import MEBIBYTE
+from inference.compact.scaled import Scaled
 from inference.errors import ModelError
 
 # Old files carry the rotary frequencies, which follow from the configuration.
@@ -51,7 +54,7 @@ Plain = tuple[Tensor, Tensor | None]
 class Affine(NamedTuple):
     """Weight and bias of a projection or a norm; the bias is None where there is none."""
 
-    weight: Tensor | Grouped
+    weight: Matrix
     bias: Tensor | None = None
 
     def plain(self) -> Plain:
@@ -70,7 +73,7 @@ class Source(Protocol):
 
     def size_bytes(self) -> int: ...
 
-    def read(self, name: str, *size: int) -> Tensor | Grouped: ...
+    def read(self, name: str, *size: int) -> Matrix: ...
 
 
 def open_source(folder: Path, shape: ModelShape) -> Source:
@@ -80,6 +83,8 @@ def open_source(folder: Path, shape: ModelShape) -> Source:
         if len(found) > 1:
             raise ModelError(f"{folder}: has {len(found)} GGUF files, of which one can be read")
         return GgufFile(found[0], shape)
+    if shape.quantization is not None and shape.quantization.method == FP8:
+        return ScaledSafetensors(folder, shape.quantization)
     if shape.quantization is not None:
         return PackedSafetensors(folder, shape.quantization)
     return Safetensors(folder)
@@ -89,14 +94,14 @@ class Checkpoint:
     """Reads one tensor at a time, so that no second copy of the model exists."""
 
     def __init__(
-        self, source: Source, dtype: torch.dtype, device: str, *, dense: bool, bits: int = 0
+        self, source: Source, dtype: torch.dtype, device: str, *, dense: bool, quantize: str = "off"
     ) -> None:
         self.dtype = dtype
         self.device = device
         self._source = source
         self._dense = dense
-        # To which projections are rounded, 0 for none.
-        self.bits = bits
+        # To what projections are rounded.
+        self._quantize = quantize
         # Matrices that are stored quantized and were not kept so.
         self.widened = 0
         self._taken: set[str] = set()
@@ -106,11 +111,15 @@ class Checkpoint:
         """The values, whatever they are stored as."""
         return self._dense_of(name, self._read(name, *size))
 
-    def matrix(self, name: str, *size: int) -> Tensor | Grouped:
-        """As it is stored, if `dense` is not asked for."""
+    def matrix(self, name: str, *size: int) -> Matrix:
+        """As it is stored, if `dense` is not asked for; FP8 is only where that is."""
         weight = self._read(name, *size)
+        if self._dense and isinstance(weight, Scaled):
+            if not weight.finite():
+                raise self._error(name, "holds values that are not finite")
+            return weight.each(lambda part: part.to(self.device))
         if self._dense or not isinstance(weight, Grouped):
-            self.widened += isinstance(weight, Grouped)
+            self.widened += not isinstance(weight, Tensor)
             return self._dense_of(name, weight)
         if not bool((weight.scales + weight.least).isfinite().all()):
             raise self._error(name, "holds values that are not finite")
@@ -119,7 +128,7 @@ class Checkpoint:
     def affine(self, rows: Mapping[str, int], *inner: int, biased: bool = True) -> Affine:
         """Modules that read the same input, or one alone, fused; each has so many rows."""
         parts = (self.matrix(f"{name}.weight", rows[name], *inner) for name in rows)
-        weight = fused([rounded(part, self.bits) for part in parts])
+        weight = fused([rounded(part, self._quantize) for part in parts])
         if isinstance(weight, Tensor):
             weight = weight.to(self.dtype)
         if not biased:
@@ -132,13 +141,13 @@ class Checkpoint:
             if name != spare and not name.endswith(DERIVED_SUFFIX):
                 raise self._error(name, "is not part of the architecture in config.json")
 
-    def _read(self, name: str, *size: int) -> Tensor | Grouped:
+    def _read(self, name: str, *size: int) -> Matrix:
         weight = self._source.read(name, *size)
         self._taken.add(name)
         self._progress.add(weight.nbytes)
         return weight
 
-    def _dense_of(self, name: str, weight: Tensor | Grouped) -> Tensor:
+    def _dense_of(self, name: str, weight: Matrix) -> Tensor:
         tensor = dense(weight).to(dtype=self.dtype, device=self.device).contiguous()
         if not bool(tensor.isfinite().all()):
             raise self._error(name, "holds values that are not finite")

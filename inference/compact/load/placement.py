@@ -10,7 +10,7 @@ import torch
 
 from inference.compact.config.shape import ModelShape
 from inference.compact.native.choice import chosen, reason_against
-from inference.compact.options import GPU_DEFAULTS, MEBIBYTE, CompactOptions
+from inference.compact.options import FP8, GPU_DEFAULTS, MEBIBYTE, CompactOptions
 from inference.errors import ModelError
 
 log = logging.getLogger("inference.compact")
@@ -79,9 +79,11 @@ def choose_placement(shape: ModelShape, options: CompactOptions) -> Placement:
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     kernels, slow = _choose_kernels(shape, options, device)
+    if options.quantize == FP8 and shape.experts is not None:
+        raise ModelError("quantize: fp8 is for models without experts")
     for option in ("quantize", "kv_dtype"):
         asked = getattr(options, option)
-        if asked not in ("off", "auto") and kernels != "native":
+        if asked not in ("off", "auto", FP8) and kernels != "native":
             reason = slow or f"kernels are {options.kernels}, the device is {device}"
             raise ModelError(f"{option}: {asked} needs native code: {reason}")
     dtype = options.dtype
@@ -137,6 +139,7 @@ def _choose_kernels(shape: ModelShape, options: CompactOptions, device: str) -> 
     """
     reasons = {
         "torch was asked for": options.kernels == "torch",
+        "fp8 was asked for, which torch computes": options.quantize == FP8,
         f"the device is {device}": device != "cpu",
         "it computes in bfloat16 and float32 was asked for": options.dtype == "float32",
     }

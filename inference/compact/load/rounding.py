@@ -3,7 +3,9 @@
 import torch
 from torch import Tensor
 
-from inference.compact.grouped import NIBBLE_BITS, Grouped, paired
+from inference.compact.grouped import NIBBLE_BITS, Grouped, Matrix, paired
+from inference.compact.options import FP8, QUANTIZE
+from inference.compact.scaled import scaled
 
 # Inputs that share a scale.
 GROUP = 32
@@ -11,9 +13,12 @@ GROUP = 32
 CUTS = (1.0, 0.95, 0.9, 0.85, 0.8)
 
 
-def rounded(weight: Tensor | Grouped, bits: int) -> Tensor | Grouped:
-    """Of so many bits, 0 for none; as it is if it is quantized or k has no whole groups."""
-    if not bits or isinstance(weight, Grouped) or weight.shape[1] % GROUP:
+def rounded(weight: Matrix, quantize: str) -> Matrix:
+    """As the option says; as it is if it is quantized, or k has no whole groups where it must."""
+    if quantize == FP8 and isinstance(weight, Tensor):
+        return scaled(weight)
+    bits = QUANTIZE[quantize]
+    if not bits or not isinstance(weight, Tensor) or weight.shape[1] % GROUP:
         return weight
     return quantized(weight, bits)
 

@@ -9,7 +9,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from inference.compact.grouped import Grouped
+from inference.compact.grouped import Matrix
 from inference.errors import ModelError
 
 SINGLE = "model.safetensors"
@@ -36,7 +36,7 @@ class Safetensors:
         paths = [self._folder / file for file in set(self._files.values())]
         return sum(path.stat().st_size for path in paths if path.exists())
 
-    def read(self, name: str, *size: int) -> Tensor | Grouped:
+    def read(self, name: str, *size: int) -> Matrix:
         return self.stored(name, *size)
 
     def stored(
@@ -47,11 +47,12 @@ class Safetensors:
             raise ModelError(f"{self._folder}: no weights for {name}")
         path = self.path(name)
         try:
-            stored = self._open(path).get_slice(name)
+            file = self._open(path)
+            stored = file.get_slice(name)
             found = tuple(stored.get_shape())
             if size and found != size:
                 raise ModelError(f"{path}: {name}: is {found}, must be {size}")
-            tensor: Tensor = stored[:]
+            tensor: Tensor = stored[:] if found else file.get_tensor(name)
         except (OSError, SafetensorError) as error:
             raise ModelError(f"{path}: {name}: {error}") from error
         if tensor.dtype not in dtypes:

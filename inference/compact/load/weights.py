@@ -12,7 +12,7 @@ from torch import Tensor
 
 from inference.compact.config.architectures import ExpertShape
 from inference.compact.config.shape import ModelShape
-from inference.compact.grouped import BYTE_BITS, Grouped, dense
+from inference.compact.grouped import Matrix, dense
 from inference.compact.load.checkpoint import Affine, Checkpoint, open_source
 from inference.compact.load.placement import Placement
 from inference.compact.load.rounding import rounded
@@ -48,7 +48,7 @@ class Weights:
     embedding: Tensor
     layers: list[LayerWeights]
     norm: Tensor
-    head: Tensor | Grouped
+    head: Matrix
 
 
 def load_weights(folder: Path, shape: ModelShape, placement: Placement) -> Weights:
@@ -58,7 +58,7 @@ def load_weights(folder: Path, shape: ModelShape, placement: Placement) -> Weigh
         placement.torch_dtype,
         placement.device,
         dense=placement.kernels != "native",
-        bits=QUANTIZE[placement.quantize],
+        quantize=placement.quantize,
     )
     loader = _Loader(checkpoint, shape)
     size = shape.vocab_size, shape.hidden_size
@@ -68,7 +68,7 @@ def load_weights(folder: Path, shape: ModelShape, placement: Placement) -> Weigh
         embedding=dense(stored).to(placement.torch_dtype),
         layers=[loader.layer(index) for index in range(shape.layers)],
         norm=checkpoint.take("model.norm.weight", shape.hidden_size),
-        head=rounded(head, BYTE_BITS if checkpoint.bits else 0),
+        head=rounded(head, "int8" if QUANTIZE[placement.quantize] else "off"),
     )
     checkpoint.refuse_leftovers(HEAD if shape.tied_embeddings else None)
     if checkpoint.widened:

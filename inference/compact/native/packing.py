@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from inference.compact.grouped import NIBBLE_BITS, Grouped
+from inference.compact.grouped import NIBBLE_BITS, Grouped, Matrix, dense
 from inference.compact.native.library import Linear
 from inference.errors import ModelError
 
@@ -40,7 +40,7 @@ class Packer:
         """Address of a float32 copy; None for None."""
         return None if tensor is None else self.keep(tensor.float().contiguous())
 
-    def linear(self, weight: Tensor | Grouped, bias: Tensor | None = None) -> Linear:
+    def linear(self, weight: Matrix, bias: Tensor | None = None) -> Linear:
         """Pack `[outputs, k]` in bf16 or as codes, filled up with zeros to whole panels."""
         outputs, k = weight.shape
         panels = -(-outputs // PANEL)
@@ -48,6 +48,7 @@ class Packer:
             bias = pad(bias, (0, panels * PANEL - outputs))
         if isinstance(weight, Grouped):
             return self._grouped(weight, self.floats(bias), panels)
+        weight = dense(weight)
         packed = self._take(panels * PANEL * k).view(panels, k // 2, PANEL, 2)
         whole = outputs // PANEL
         packed[:whole] = weight[: whole * PANEL].view(whole, PANEL, k // 2, 2).transpose(1, 2)
@@ -80,7 +81,7 @@ class Packer:
             2.0 ** (HALF_BIAS - power),
         )  # fmt: skip
 
-    def gated(self, weight: Tensor | Grouped, bias: Tensor | None = None) -> Linear:
+    def gated(self, weight: Matrix, bias: Tensor | None = None) -> Linear:
         """Pack gates and ups `[2 * inner, k]` so that each panel holds 16 gates and their ups."""
         half = PANEL // 2
 
@@ -88,7 +89,9 @@ class Packer:
             pairs = both.view(2, -1, half, *both.shape[1:])
             return pairs.transpose(0, 1).reshape(both.shape)
 
-        mixed = weight.each(interleaved) if isinstance(weight, Grouped) else interleaved(weight)
+        mixed = (
+            weight.each(interleaved) if isinstance(weight, Grouped) else interleaved(dense(weight))
+        )
         return self.linear(mixed, None if bias is None else interleaved(bias))
 
     def _take(self, count: int) -> Tensor:

@@ -148,9 +148,7 @@ def test_logits_are_those_of_the_same_values(
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        ({"quant_method": "fp8"}, "quant_method: 'fp8' is not supported"),
         ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "'bitsandbytes'"),
-        ({"quant_method": "compressed-tensors"}, "'compressed-tensors'"),
         ({"load_in_8bit": True}, "quant_method: None"),
         ({**GPTQ, "bits": 3}, "bits: 3"),
         ({**AWQ, "bits": 8}, "bits: 8"),
