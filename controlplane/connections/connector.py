@@ -66,7 +66,7 @@ class ConnectorChild:
 
     def _start(self, now: float) -> None:
         self._process = subprocess.Popen(
-            self._argv, stdin=subprocess.PIPE, env={**os.environ, **self._env()}
+            self._argv, stdin=subprocess.PIPE, env={**_environment(), **self._env()}
         )
         assert self._process.stdin is not None
         # A child that does not read must not hold us up.
@@ -105,3 +105,9 @@ class ConnectorChild:
     def _close(self) -> None:
         assert self._process is not None and self._process.stdin is not None
         self._process.stdin.close()
+
+
+def _environment() -> dict[str, str]:
+    """Ours without what the control plane was told: the child reads what others send."""
+    ours = ("SLUICE_", "DJANGO_", "PG")
+    return {name: value for name, value in os.environ.items() if not name.startswith(ours)}

@@ -71,7 +71,11 @@ def feed_read() -> Feed:
             )
         )
     keys: dict[Any, list[FeedKey]] = defaultdict(list)
-    for key in ConnectionKey.objects.filter(retired_at=None).order_by("-id"):
+    places: dict[Any, Connection] = {}
+    # With the address in one statement: a key never meets one that it was not given for.
+    active = ConnectionKey.objects.filter(retired_at=None).select_related("connection")
+    for key in active.order_by("-id"):
+        places[key.connection_id] = key.connection
         try:
             keys[key.connection_id].append(FeedKey(str(key.id), key_opened(key)))
         except BrokenSeal:
@@ -80,8 +84,9 @@ def feed_read() -> Feed:
     for one in Connection.objects.filter(enabled=True, removed_at=None).order_by("name"):
         if not keys[one.id] and one.kind == ProviderKind.OTHER:
             keys[one.id].append(FeedKey(str(one.id), ""))
+        at = places.get(one.id, one)
         if models[one.id] and keys[one.id]:
-            place = one.name, one.kind, one.url, one.api_version, one.region
+            place = at.name, at.kind, at.url, at.api_version, at.region
             found.append(FeedConnection(*place, keys[one.id], models[one.id]))
     return Feed(found)
 

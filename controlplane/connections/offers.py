@@ -32,6 +32,8 @@ from controlplane.fleet.services import digest_decide
 from controlplane.tenants.access import require
 
 OFFERS_MAX = 50
+# Of all connections: one node serves them, of which gateways take no more.
+SERVED_MAX = 64
 OUTPUT_DEFAULT = 4_096
 IMAGES_MAX = 20
 RATES = PurchaseDraft.__struct_fields__
@@ -78,6 +80,9 @@ def offers_set(*, actor: Actor, connection: Connection, drafts: Sequence[OfferDr
         for row in offers_of(now):
             if row.model_id not in kept:
                 _withdraw(actor, row)
+        if ConnectionModel.objects.filter(withdrawn_at=None).count() > SERVED_MAX:
+            told = f"At most {SERVED_MAX} models of all connections."
+            raise ValidationError({"models": told})
 
 
 def connection_remove(*, actor: Actor, connection: Connection) -> None:
@@ -109,6 +114,9 @@ def _offer(actor: Actor, connection: Connection, draft: OfferDraft) -> uuid.UUID
         told = f"{model.name!r} is served by the connection {row.connection.name!r}."
         raise ValidationError({"model": told})
     if row is None or row.upstream != draft.upstream:
+        if draft.purchase is None and purchase_now(model=model) is not None:
+            told = "Its tokens were bought elsewhere before: say what they cost here, or 0."
+            raise ValidationError({"purchase": told})
         if row is not None:
             row.withdrawn_at = timezone.now()
             row.save(update_fields=["withdrawn_at"])

@@ -62,7 +62,9 @@ _STATUSES = {
 def connection_test(*, actor: Actor, connection: Connection) -> Probe:
     """Ask with the newest key, and keep what was answered; nothing is changed at the provider."""
     require(actor, Action.CATALOG_MANAGE)
-    found = _probe(connection, keys_active(connection).last())
+    key = keys_active(connection).select_related("connection").last()
+    # The address that the key was given for, if it has changed meanwhile.
+    found = _probe(key.connection if key else connection, key)
     connection.outcome, connection.tested_at = found.outcome, timezone.now()
     if found.outcome == ProbeOutcome.OK:
         connection.listed = found.models

@@ -10,7 +10,7 @@ import uuid
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from io import StringIO
 
 import msgspec
@@ -99,7 +99,11 @@ def spend_read(
             place = charged.day.date(), row.upstream
             ours[place] += nano
             tokens[place] += charged.uncached + charged.cached + charged.output
-    told = ProviderAmount.objects.filter(connection=connection, day__gte=start, day__lt=end)
+    # Of a day under way, too.
+    last = (end - timedelta(microseconds=1)).date()
+    told = ProviderAmount.objects.filter(
+        connection=connection, day__gte=start.date(), day__lte=last
+    )
     theirs = {(one.day, one.upstream): one.nano for one in told}
     places = sorted({*ours, *theirs}, key=lambda place: (-place[0].toordinal(), place[1]))
     return ConnectionSpend(

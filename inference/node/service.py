@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 
 from inference.contract import frames
-from inference.contract.capabilities import Capability
 from inference.contract.drain import Drain, Draining, Undrain
 from inference.contract.roofline import RUNS_ON, ComputePath
 from inference.engines.base import Engine
@@ -27,6 +26,7 @@ from inference.node.gateways import GatewayLinks
 from inference.node.jobs import JobTable
 from inference.node.link import Fenced, GatewayLink
 from inference.node.load import Load, Pulse
+from inference.node.offers import offers_of
 from inference.node.options import HOUSEKEEPING_S, LOAD_INTERVAL_S, STEP_S_MAX, NodeOptions
 from inference.node.probe import Probe, process_age_s, start_engine
 from inference.node.prompts import Prompts
@@ -65,6 +65,8 @@ class Node:
         self._load = Load(self.jobs)
         self._pulse = Pulse(engine)
         self._serving = False
+        # What each gateway knows of what is served.
+        self._told: dict[str, frames.Offers] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         facts = engine.facts
         self._credits = CreditShares(min(options.credits or facts.credits, facts.credits))
@@ -176,9 +178,7 @@ class Node:
         """The first frame, with an even share of the credits as far as they are free."""
         facts, options = self._engine.facts, self._options
         credits = self._credits.greet(link.url, len(self.links), self.jobs.held())
-        capabilities: list[str] = list(facts.capabilities)
-        if Capability.TOKENS in capabilities:
-            capabilities.append(Capability.PROMPTS)
+        offers = self._told[link.url] = offers_of(facts, self._assets.digest)
         return frames.Hello(
             protocol=frames.PROTOCOL_VERSION,
             node=options.name,
@@ -191,27 +191,13 @@ class Node:
             block_size=facts.block_size,
             kv_blocks=facts.kv_blocks,
             credits=credits,
-            capabilities=capabilities,
-            models=self._offers(),
+            capabilities=offers.capabilities,
+            models=offers.models,
             cold_start_ms=self._cold_start_ms,
             ceilings=facts.ceilings,
             silence_s=STEP_S_MAX if facts.reports_steps else facts.silence_s,
             path=self._path,
         )
-
-    def _offers(self) -> list[frames.ModelOffer]:
-        facts = self._engine.facts
-        return [
-            frames.ModelOffer(
-                name=name,
-                digest=self._assets.digest,
-                context_window=window,
-                vocab_size=facts.vocab_size,
-                dimensions=list(facts.dimensions),
-                adapter=name in facts.adapters,
-            )
-            for name, window in facts.offered
-        ]
 
     def on_welcome(self, link: GatewayLink, frame: frames.Welcome, before: str) -> None:
         """A link is up: its index starts from a snapshot, kept reports go out at once."""
@@ -320,21 +306,19 @@ class Node:
                     return
 
     async def _keep_house(self) -> None:
-        offered = self._engine.facts.models, self._engine.facts.capabilities
         while True:
             await asyncio.sleep(HOUSEKEEPING_S)
             now = time.monotonic()
-            before, offered = offered, (self._engine.facts.models, self._engine.facts.capabilities)
-            if offered != before:
-                for link in self.links:
-                    offers = frames.Offers(models=self._offers(), capabilities=list(offered[1]))
-                    link.send(offers)
             self.links.look(now)
             for gateway in self.links.gone(self.jobs.reporting(), now):
                 log.warning("gateway is dead instance=%s: others get its reports", gateway)
                 self.jobs.bequeath(gateway)
+            offers = offers_of(self._engine.facts, self._assets.digest)
             for link in self.links.connected():
                 self._send_reports(link)
+                if self._told[link.url] != offers:
+                    self._told[link.url] = offers
+                    link.send(offers)
 
     async def _share(self) -> None:
         """Redistribute credits, and report long steps and the load of other gateways."""

@@ -124,7 +124,9 @@ class ScriptedEngine:
             block_size=BLOCK_SIZE,
             kv_blocks=KV_BLOCKS,
             credits=CREDITS,
-            capabilities=tuple(each for each in Capability if each not in ALL_BUT[mode]),
+            capabilities=tuple(
+                each for each in Capability if each not in ALL_BUT[mode] | {Capability.HANDS_OVER}
+            ),
             dimensions=DIMENSIONS if mode == "vectors" else (),
         )
 
@@ -181,16 +183,16 @@ class ScriptedEngine:
             # Taken before it is answered, as by any engine.
             await asyncio.sleep(0)
             if self._mode == "vectors":
-                self._step([telling.vectors()])
+                self._step([telling.vectors()], ended=True)
                 return
             for number, outputs in enumerate(self._steps(job, script, telling)):
                 if number and script is not None and script.case:
                     await self._pieces.until(script.case, number)
-                self._step(outputs)
+                self._step(outputs, ended=not telling.open)
             if script is not None and script.hang:
                 await asyncio.Event().wait()
         except asyncio.CancelledError:
-            self._step([telling.end(choice) for choice in telling.open])
+            self._step([telling.end(choice) for choice in telling.open], ended=True)
 
     def _cached(self, job: Job, script: Script | None) -> int:
         """Tokens of the prompt that were sent before; what is new is told at once."""
@@ -239,12 +241,12 @@ class ScriptedEngine:
             tokens = self._tokenizer.encode(said, add_special_tokens=False).ids
         return telling.made(choice, tokens, finish, self._vocabulary)
 
-    def _step(self, outputs: list[Output]) -> None:
+    def _step(self, outputs: list[Output], *, ended: bool) -> None:
         assert self._events is not None
         self._events.on_step(
             Step(
                 outputs=outputs,
-                running=len(self._running),
+                running=len(self._running) - ended,
                 waiting=0,
                 waiting_tokens=0,
                 kv_free_blocks=KV_BLOCKS - len(self._blocks),

@@ -101,10 +101,6 @@ class Fleet:
     def _approved(self, offer: frames.ModelOffer) -> bool:
         return self._approval(offer.name).admits(offer)
 
-    def _offers(self, link: NodeLink, model: str) -> bool:
-        offers = link.hello.models
-        return any(offer.name == model and self._approved(offer) for offer in offers)
-
     def nodes(self) -> Mapping[str, NodeLink]:
         """Every admitted node by name, draining and pending ones included."""
         return self._links
@@ -279,7 +275,9 @@ class Fleet:
         giver = self._tickets.giver(report, node=link.identity.id, epoch=link.hello.epoch)
         if giver is None:
             raise BadClaim("report.ticket: no job that this node was given")
-        if link.orders.standing != "pending" and self._offers(link, report.model):
+        # Its ticket says that the job was given to it, whether it offers that model still or not.
+        offered = [offer for offer in link.hello.models if offer.name == report.model]
+        if link.orders.standing != "pending" and all(map(self._approved, offered)):
             self.reports.offer(link, report, giver)
 
     def on_drafts(self, link: NodeLink, drafts: DraftedTokens) -> None:

@@ -1,12 +1,17 @@
 """What a connector serves: lines of JSON that its parent writes; arguments would show secrets."""
 
+import logging
+
 import msgspec
 
 from inference.engines.remote.kinds import KINDS
 from inference.engines.remote.server import RemoteOptions
 
+log = logging.getLogger(__name__)
+
 HOSTED_KINDS = ("openai", "azure", "anthropic", "other")
 LINE_BYTES_MAX = 4 * 1024 * 1024
+SILENCE_S_MAX = 300.0
 # What gateways take of one node.
 MODELS_MAX = 64
 # Of OpenAI's and Azure's chats only the newer name of the bound covers models that think.
@@ -59,6 +64,9 @@ class Connection(msgspec.Struct, frozen=True):
             vision="on" if model.vision else "off",
             server=self.kind,
             api_version=self.api_version,
+            # Some send nothing while a model thinks.
+            first_byte_timeout_s=SILENCE_S_MAX,
+            idle_timeout_s=SILENCE_S_MAX,
             key=key.secret,
         )
 
@@ -81,19 +89,27 @@ class HostedConfiguration(msgspec.Struct, frozen=True):
 def read_configuration(line: bytes, *, credits: int) -> HostedConfiguration:
     """Raises ValueError, which names the field and quotes no secret."""
     found = msgspec.json.decode(line, type=HostedConfiguration)
-    for connection in found.connections:
-        at = f"connections[{connection.name!r}]"
-        if connection.kind not in HOSTED_KINDS or connection.kind not in KINDS:
-            raise ValueError(f"{at}.kind: must be one of {', '.join(HOSTED_KINDS)}")
-        for model in connection.models:
-            for key in connection.keys:
-                try:
-                    connection.options(model, key, credits)
-                except ValueError as error:
-                    raise ValueError(f"{at}: {error}") from error
     names = [each.name for each in found.connections]
     if len(set(names)) != len(names):
         raise ValueError("connections: a name occurs twice")
-    if len(found.windows) > MODELS_MAX:
+    kept: list[Connection] = []
+    for connection in found.connections:
+        try:
+            _check(connection, credits)
+        except ValueError as error:
+            # The others are served all the same: a key that was taken back is in none of them.
+            log.error("connections[%r] is left out: %s", connection.name, error)
+        else:
+            kept.append(connection)
+    configuration = HostedConfiguration(tuple(kept))
+    if len(configuration.windows) > MODELS_MAX:
         raise ValueError(f"connections: more than {MODELS_MAX} models")
-    return found
+    return configuration
+
+
+def _check(connection: Connection, credits: int) -> None:
+    if connection.kind not in HOSTED_KINDS or connection.kind not in KINDS:
+        raise ValueError(f"kind: must be one of {', '.join(HOSTED_KINDS)}")
+    for model in connection.models:
+        for key in connection.keys:
+            connection.options(model, key, credits)

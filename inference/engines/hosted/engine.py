@@ -20,6 +20,7 @@ from inference.contract.frames import Job, KvEvents, Output, Processing, Step
 from inference.engines.base import NO_STEP, EngineEvents, EngineFacts
 from inference.engines.hosted.configuration import (
     LINE_BYTES_MAX,
+    SILENCE_S_MAX,
     Connection,
     HostedConfiguration,
     read_configuration,
@@ -28,13 +29,13 @@ from inference.engines.hosted.limits import KeyLimits
 from inference.engines.remote.engine import RemoteEngine
 from inference.engines.remote.errors import HTTP_BAD_REQUEST, ServerRefused
 from inference.engines.remote.kinds import KINDS
-from inference.engines.remote.server import FIRST_BYTE_TIMEOUT_S, IDLE_TIMEOUT_S
 from inference.errors import JobRefused, ModelError
 
 CREDITS = 256
 # How many keys a job is tried at.
 ATTEMPTS_MAX = 3
 FIRST_LINE_S_MAX = 30.0
+MS_PER_S = 1000
 Place = tuple[str, str, str]
 
 log = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ class HostedOptions:
 
 
 async def lines_of_input() -> AsyncIterator[bytes]:
-    """Lines of standard input as they come; its end ends nothing."""
+    """Lines of standard input as they come."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=LINE_BYTES_MAX)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
@@ -116,6 +117,7 @@ class _Attempt:
 
     def __init__(self, job: Job) -> None:
         self.job = job
+        self.began_s = time.monotonic()
         self.open = job.choices
         self.tried: list[Place] = []
         self.at: Upstream | None = None
@@ -140,12 +142,12 @@ class HostedEngine:
             context_window=1,
             credits=options.credits,
             capabilities=(),
-            silence_s=max(FIRST_BYTE_TIMEOUT_S, IDLE_TIMEOUT_S),
+            silence_s=SILENCE_S_MAX,
             probed=False,
         )
         self._lines = lines()
         self._configuration = HostedConfiguration(())
-        self._limits: dict[tuple[str, str], KeyLimits] = {}
+        self._limits: dict[Place, KeyLimits] = {}
         self._upstreams: dict[Place, Upstream] = {}
         self._attempts: dict[bytes, _Attempt] = {}
         self._events: EngineEvents | None = None
@@ -197,8 +199,8 @@ class HostedEngine:
         await asyncio.gather(*self._closing)
 
     def limits(self, place: Place) -> KeyLimits:
-        """Of the key of a place, which its models share."""
-        return self._limits.setdefault(place[:2], KeyLimits())
+        """Of a model at a key: providers count by both."""
+        return self._limits.setdefault(place, KeyLimits())
 
     # What upstreams call.
 
@@ -224,7 +226,9 @@ class HostedEngine:
         if isinstance(refused, ServerRefused) and self.limits(upstream.place).refused:
             connection, key, _ = upstream.made_of
             log.error("connection=%s key=%s: the provider refuses it", connection.name, key.id)
-        if refused.code == "full" and len(attempt.tried) < ATTEMPTS_MAX:
+        # Where no answer came the provider may have computed one, and charge for it.
+        answered = isinstance(refused, ServerRefused)
+        if answered and refused.code == "full" and len(attempt.tried) < ATTEMPTS_MAX:
             try:
                 self._try(attempt)
                 return
@@ -248,8 +252,10 @@ class HostedEngine:
     def _try(self, attempt: _Attempt) -> None:
         upstream = self._choose(attempt)
         attempt.tried.append(upstream.place)
+        spent_ms = int((time.monotonic() - attempt.began_s) * MS_PER_S)
+        left_ms = max(1, attempt.job.deadline_ms - spent_ms)
         try:
-            upstream.submit(attempt.job)
+            upstream.submit(msgspec.structs.replace(attempt.job, deadline_ms=left_ms))
         except JobRefused as refused:
             raise _of_client(refused) from refused
         attempt.at = upstream
@@ -297,6 +303,8 @@ class HostedEngine:
                 self._configure(read_configuration(line, credits=self.facts.credits))
             except ValueError as error:
                 log.error("a configuration is passed over: %s", error)
+        # Nobody is left to take a key back.
+        self.died(ModelError("standard input: whoever says what is served is gone"))
 
     def _configure(self, configuration: HostedConfiguration) -> None:
         """Serve this from now on; what runs ends where it is. Without any model what was offered
@@ -309,8 +317,8 @@ class HostedEngine:
                 del self._upstreams[place]
                 if not upstream.jobs:
                     self._close_later(upstream)
-        kept = {place[:2] for model in configuration.windows for place in self._places(model)}
-        self._limits = {key: each for key, each in self._limits.items() if key in kept}
+        kept = {place for model in configuration.windows for place in self._places(model)}
+        self._limits = {place: each for place, each in self._limits.items() if place in kept}
         kinds = [KINDS[each.kind] for each in configuration.connections if each.keys]
         able = {each for kind in kinds for each in kind.capabilities}
         if any(each.vision for one in configuration.connections for each in one.models):

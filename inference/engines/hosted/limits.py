@@ -11,7 +11,7 @@ REST_S = 5.0
 REST_MAX_S = 3600.0
 # A key that the provider does not accept.
 REFUSED_REST_S = 60.0
-UNAUTHORIZED = frozenset({401, 403})
+UNAUTHORIZED = frozenset({401, 402, 403})
 OVERLOADED = frozenset({429, 503, 529})
 PREFIXES = ("x-ratelimit-{}-requests", "x-ratelimit-{}-tokens") + tuple(
     f"anthropic-ratelimit-{of}-{{}}"

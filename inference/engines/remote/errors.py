@@ -9,10 +9,12 @@ from inference.errors import JobRefused
 
 MESSAGE_CHARS_MAX = 300
 HTTP_BAD_REQUEST, HTTP_NOT_FOUND, HTTP_SERVER_ERROR = 400, 404, 500
-UNAUTHORIZED = frozenset({401, 403})
+# 402 where the account has nothing left to pay with.
+UNAUTHORIZED = frozenset({401, 402, 403})
 # Timeout, conflict, too early, too many: another try elsewhere may do.
 TRY_ELSEWHERE = frozenset({408, 409, 425, 429})
 STATUS = re.compile("[1-5][0-9]{2}")
+BILLING = re.compile(r"credit balance|billing|exceeded your current quota", re.I)
 TOO_LONG = re.compile(
     r"context[ _](length|window|size)|maximum (context|prompt|input)|prompt is too long", re.I
 )
@@ -30,7 +32,7 @@ def refusal_of(status: int, body: bytes, *, key: str) -> ServerRefused:
     """The refusal for an HTTP status and its body."""
     code, message = _error_of(body, key)
     said = f"HTTP {status}: {message}" if message else f"HTTP {status}"
-    if status in UNAUTHORIZED:
+    if status in UNAUTHORIZED or BILLING.search(message):
         # Its text may name our key or account, which clients must not see.
         return ServerRefused("full", "the server refused the node's key", status)
     if status == HTTP_NOT_FOUND:

@@ -56,8 +56,11 @@ def request_of(job: Job, options: RemoteOptions, kind: ServerKind) -> tuple[str,
     except RecursionError as error:
         raise JobRefused("bad_request", "the request is nested too deeply") from error
     if kind.messages:
-        whole = msgspec.json.decode(job.request_json)
-        return PATH, msgspec.json.encode(messages_body(whole, job, options.upstream_model))
+        try:
+            chat = msgspec.json.decode(job.request_json)
+            return PATH, msgspec.json.encode(messages_body(chat, job, options.upstream_model))
+        except (LookupError, TypeError, ValueError, AttributeError, StopIteration) as error:
+            raise JobRefused("bad_job", f"request_json: {type(error).__name__}") from error
     if job.pictures:
         body["messages"] = _with_pictures(job, body.get("messages", b"[]"))
     path = "/completions" if "prompt" in body else "/chat/completions"
@@ -227,7 +230,11 @@ class RemoteJob:
         """
         reported, pieces = self._reported or ReportedUsage(), sum(self._pieces)
         completion_tokens = sum(self._completions)
-        if reported.prompt_tokens > 0 and (completion_tokens or not pieces):
+        # Some say the prompt first, and the answer only once it is whole.
+        cut = pieces > 0 and not completion_tokens
+        if cut:
+            completion_tokens = max(pieces, sum(self._chars) // BYTES_PER_TOKEN)
+        if reported.prompt_tokens > 0:
             cached_tokens, transfer = reported.cached_tokens, self.job.transfer
             if transfer is not None:
                 # What came from another server was computed there, unless that had it.
@@ -237,7 +244,7 @@ class RemoteJob:
                 prompt_tokens=reported.prompt_tokens,
                 cached_tokens=min(max(0, cached_tokens), reported.prompt_tokens),
                 completion_tokens=completion_tokens,
-                source="engine_part" if guessed else "engine",
+                source="estimate" if cut else "engine_part" if guessed else "engine",
                 reasoning_tokens=self._reasoning_tokens(completion_tokens),
             )
         completion_tokens = max(completion_tokens, pieces)

@@ -47,6 +47,8 @@ def messages_body(chat: dict[str, Any], job: Job, model: str) -> dict[str, Any]:
     pictures = iter(job.pictures)
     system = [turn for turn in chat["messages"] if turn["role"] in ("system", "developer")]
     turns = [turn for turn in chat["messages"] if turn not in system]
+    if not turns:
+        raise JobRefused("bad_request", "'messages' need a turn beside those of the system")
     sampling = job.sampling
     body: dict[str, Any] = {
         "model": model,

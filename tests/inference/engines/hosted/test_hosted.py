@@ -184,8 +184,9 @@ async def test_keys_are_rotated_under_running_jobs(upstream: HandUpstream) -> No
         (b"nonsense\n", "malformed"),
         (b'{"connections": []}\n', "none has a key and a model"),
         (json.dumps({"connections": [connection("http://a/v1", "s", kind="tgi")]}).encode(),
-            r"connections\['one'\].kind"),
-        (json.dumps({"connections": [connection("nowhere", "s")]}).encode(), "--url"),
+            "none has a key and a model"),
+        (json.dumps({"connections": [connection("nowhere", "s")]}).encode(),
+            "none has a key and a model"),
     ],
 )  # fmt: skip
 async def test_what_cannot_be_served_is_said_at_the_start(line: bytes, said: str) -> None:
@@ -194,6 +195,64 @@ async def test_what_cannot_be_served_is_said_at_the_start(line: bytes, said: str
     with pytest.raises(ModelError, match=said):
         await rig.engine.start(rig.sink)
     await rig.engine.close()
+
+
+async def test_one_connection_that_cannot_be_served_leaves_the_others(
+    upstream: HandUpstream, caplog: pytest.LogCaptureFixture
+) -> None:
+    wrong = {**connection("nowhere", "sk-secret"), "name": "two"}
+    async with started(connection(upstream.url, "a"), wrong) as rig:
+        rig.engine.submit(make_job())
+        assert _key((await upstream.next()).headers) == "a"
+    assert "'two'" in caplog.text and "--url" in caplog.text and "sk-secret" not in caplog.text
+
+
+async def test_what_was_cut_off_is_charged_by_the_prompt_that_was_told(
+    upstream: HandUpstream,
+) -> None:
+    async with started(connection(upstream.url, "a", kind="anthropic")) as rig:
+        rig.engine.submit(job := make_job())
+        seen = await upstream.next()
+        await seen.begin()
+        for event in STREAM[:8]:
+            await seen.event(event)
+        await rig.sink.until(lambda: any(each.text for each in rig.sink.outputs[job.request]))
+        rig.engine.cancel(job.request)
+        usage = await rig.usage(job)
+    assert (usage.prompt_tokens, usage.cached_tokens, usage.source) == (45, 30, "estimate")
+    assert usage.completion_tokens == 2
+
+
+async def test_a_chat_without_a_turn_and_a_bill_that_is_not_paid(upstream: HandUpstream) -> None:
+    async with started(connection(upstream.url, "a", "b", kind="anthropic")) as rig:
+        alone = {"messages": [{"role": "system", "content": "x"}], "reasoning_effort": "low"}
+        with pytest.raises(JobRefused, match="need a turn") as refused:
+            rig.engine.submit(make_job(json.dumps(alone).encode(), sampling={"max_tokens": 4000}))
+        assert refused.value.code == "bad_request"
+        rig.engine.submit(job := make_job())
+        first = await upstream.next()
+        unpaid = "Your credit balance is too low to access the API."
+        await first.refuse(400, {"type": "error", "error": {
+            "type": "invalid_request_error", "message": unpaid}})  # fmt: skip
+        second = await upstream.next()
+        assert second.headers["x-api-key"] != first.headers["x-api-key"]
+        # A provider that is silent may have computed: nobody else is paid for the same.
+        await second.begin()
+        await second.end()
+        await rig.sink.until(lambda: job.request in rig.sink.refused)
+        assert rig.sink.refused[job.request].code == "full"
+        assert "credit" not in str(rig.sink.refused[job.request])
+
+
+async def test_the_end_of_the_input_is_the_end_of_the_engine(upstream: HandUpstream) -> None:
+    async def lines() -> AsyncIterator[bytes]:
+        yield json.dumps({"connections": [connection(upstream.url, "a")]}).encode()
+
+    sink = Sink()
+    engine = HostedEngine(HostedOptions(credits=8), lines=lines)
+    await engine.start(sink)
+    await sink.until(lambda: bool(sink.deaths))
+    await engine.close()
 
 
 async def test_azure_is_asked_by_deployment_and_version(upstream: HandUpstream) -> None:

@@ -176,7 +176,7 @@ async def test_a_count_of_nothing_is_none(rig: Rig, prompt: int, completion: int
     await exchange.answer(text_chunk("a"), counted, text_chunk("b", finish="stop"))
     last = (await rig.sink.finished(job.request))[-1]
     assert last.usage == Usage(
-        prompt_tokens=len(MESSAGES) // 4,
+        prompt_tokens=prompt or len(MESSAGES) // 4,
         cached_tokens=0,
         completion_tokens=max(completion, 2),
         source="estimate",
