@@ -150,9 +150,7 @@ class HostsApi(ApiView, at="api/hosts"):
         """List hosts with what they have. Staff only."""
         now = timezone.now()
         rows = host_list(user=self.actor())
-        return self.listed(
-            rows, lambda row: answer_of(HostJson, row, fresh=is_fresh(row, now)), "name"
-        )
+        return self.listed(rows, lambda row: answer_of(HostJson, row, fresh=is_fresh(row, now)))
 
     @operation(body=HostBody, answer={201: NewHostJson}, step_up=True)
     def post(self, asked: HostBody) -> Response:
@@ -177,7 +175,7 @@ class DeploymentsApi(ApiView, at="api/deployments"):
     def get(self) -> Response:
         """List deployments with their replicas. Staff only."""
         found = deployment_list(user=self.actor(), now=timezone.now())
-        return self.listed(found, deployment_json, "name")
+        return self.listed(found, deployment_json)
 
     @operation(body=DeploymentBody, answer={201: DeploymentJson}, step_up=True)
     def post(self, asked: DeploymentBody) -> Response:

@@ -18,6 +18,7 @@ from controlplane.hosts.models import Deployment, DeploymentReplica, Host
 from controlplane.hosts.rollout import Stand, next_moves
 from controlplane.hosts.selectors import DeploymentView, ReplicaView, deployment_views, is_fresh
 from controlplane.hosts.services import replica_end
+from controlplane.kernel.ids import public_id
 from inference.contract.hosts import (
     HostOrders,
     HostReport,
@@ -57,7 +58,7 @@ def host_report(*, host: Host, report: HostReport) -> HostOrders:
 def _note(host: Host, report: HostReport) -> None:
     told = {each.id: each for each in report.replicas}
     for row in DeploymentReplica.objects.filter(host=host).select_related("deployment"):
-        state = told.get(row.id.hex)
+        state = told.get(_public(row))
         if state is None and row.leaving:
             replica_end(row)
             continue
@@ -181,7 +182,7 @@ def _wanted(host: Host, report: HostReport) -> list[WantedReplica]:
     rows = DeploymentReplica.objects.filter(host=host, leaving=False).select_related("deployment")
     return [
         WantedReplica(
-            id=row.id.hex,
+            id=_public(row),
             node=row.node_name,
             pool=pools[row.deployment.model],
             model=row.deployment.model,
@@ -191,7 +192,7 @@ def _wanted(host: Host, report: HostReport) -> list[WantedReplica]:
             gpu=row.gpu,
             kv=row.kv,
             digest=_digest(row),
-            credential="" if row.id.hex in report.held else _credential(row, pools),
+            credential="" if _public(row) in report.held else _credential(row, pools),
         )
         for row in rows.order_by("id")
         if row.deployment.model in pools
@@ -227,3 +228,7 @@ def _measure(host: Host) -> dict[str, ModelSource]:
 def _source(row: Deployment | DeploymentReplica) -> ModelSource:
     kind: Source = "hub" if row.source_kind == "hub" else "folder"
     return ModelSource(kind, row.source_name, row.revision)
+
+
+def _public(row: DeploymentReplica) -> str:
+    return public_id("replica", row.id)

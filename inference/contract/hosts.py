@@ -30,6 +30,7 @@ ENGINE_ARGUMENTS = {
 }  # fmt: skip
 Source = Literal["folder", "hub"]
 Phase = Literal["fetching", "running", "waiting", "draining", "failed"]
+ReplicaId = Annotated[str, Meta(pattern="^replica_[0-9a-f]{32}$")]
 ShortText = Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
 Text = Annotated[str, Meta(max_length=TEXT_CHARS_MAX)]
 Bytes = Annotated[int, Meta(ge=0, le=BYTES_MAX)]
@@ -93,7 +94,7 @@ class ReplicaState(msgspec.Struct, frozen=True):
     """A replica as its agent sees it. `fetched` of `to_fetch` bytes are here; `digest` is over the
     names and contents of the model's files."""
 
-    id: ShortText
+    id: ReplicaId
     phase: Phase
     message: Text = ""
     pid: Count | None = None
@@ -108,7 +109,7 @@ class HostReport(msgspec.Struct, frozen=True):
 
     inventory: Inventory
     replicas: Annotated[list[ReplicaState], Meta(max_length=REPLICAS_MAX)] = []
-    held: Annotated[list[ShortText], Meta(max_length=REPLICAS_MAX)] = []
+    held: Annotated[list[ReplicaId], Meta(max_length=REPLICAS_MAX)] = []
     sizes: Annotated[dict[str, ModelSize], Meta(max_length=SIZES_MAX)] = {}
 
 
@@ -119,7 +120,7 @@ class WantedReplica(msgspec.Struct, frozen=True):
     CPU. `kv` are bytes of its cache.
     """
 
-    id: str
+    id: ReplicaId
     node: str
     pool: str
     model: str
