@@ -28,6 +28,8 @@ from inference.contract.transfer import Transfer
 S5 = INDEX["s5_infer"]
 # A prompt of which a node that decodes has all but so much is soon computed there.
 UNCACHED_TOKENS_MIN = 256
+# Of the time that is left: the rest is for doing it whole, should that fail.
+LEFT_SHARE_MAX = 0.5
 MS_PER_S = 1000
 
 log = logging.getLogger(__name__)
@@ -131,7 +133,7 @@ async def _prefill(
     call.on_gone = stream.cancel
     handed_over = None
     try:
-        async with asyncio.timeout(call.left_ms() / MS_PER_S):
+        async with asyncio.timeout(call.left_ms() * LEFT_SHARE_MAX / MS_PER_S):
             while outputs := await stream.batch():
                 handed_over = outputs[-1].transfer
     finally:

@@ -22,7 +22,7 @@ from inference.node.options import ENROL_VARIABLE, LOCAL_HOSTS, BadOption
 
 ANSWER_BYTES_MAX = 4 << 20
 ANSWER_S_MAX = 10.0
-REFUSED = (401, 403)
+REFUSED = 401
 CREDENTIAL_FILE = "credential"
 
 
@@ -93,7 +93,8 @@ class ControlPlane:
         except urllib.error.HTTPError as error:
             with error:
                 told = error.read(ANSWER_BYTES_MAX).decode(errors="replace")
-            if error.code in REFUSED:
+            # A 403 is some proxy's: that must not end all nodes of a host.
+            if error.code == REFUSED:
                 raise HostRefused(f"{self._url} refuses this host: {told}") from error
             raise ControlAway(f"{self._url} answers HTTP {error.code}: {told}") from error
         except OSError as error:

@@ -57,8 +57,10 @@ class HostModels:
     def size(self, source: ModelSource) -> ModelSize:
         """What a model needs; in `error` why that is not known."""
         try:
-            return self.look(source).size
-        except ModelAway as error:
+            size = self.look(source).size
+            # As the control plane will read it: one that it refuses would hold up the whole report.
+            return msgspec.convert(msgspec.to_builtins(size), ModelSize)
+        except Exception as error:  # Whatever a stranger's files say, and the hub's client raises.
             return ModelSize(error=_told(error))
 
     def look(self, source: ModelSource) -> Looked:

@@ -125,7 +125,7 @@ class Replica:
                     f"Its files have the digest {self._digest}; the deployment's first replica "
                     f"had {self.wanted.digest}."
                 )
-        except (ModelAway, OSError) as error:
+        except Exception as error:  # The hub's client and its transport have no common class.
             self._put_off("failed", str(error), time.monotonic())
         else:
             self._backoff_s = BACKOFF_S_MIN

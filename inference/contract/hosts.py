@@ -24,7 +24,7 @@ VALUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._,=-]{0,99}")
 ENGINE_ARGUMENTS = {
     "compact": ("dtype", "threads", "block-size", "step-tokens", "quantize", "kv-dtype",
                 "speculate", "drafts"),
-    "vllm": ("dtype", "max-model-len", "max-num-seqs", "gpu-memory-utilization", "quantization",
+    "vllm": ("dtype", "max-model-len", "gpu-memory-utilization", "quantization",
              "kv-cache-dtype"),
     "echo": ("tokens-per-s",),
 }  # fmt: skip

@@ -56,9 +56,6 @@ class CacheNews:
             self._timer = None
 
     def snapshot(self, found: KvEvents) -> bytes:
-        """The engine's cache as of its last events, as a frame.
-
-        What is kept back of these events may follow, since it changes nothing once more.
-        """
+        """The engine's cache as of its last events, as a frame; nothing must be kept back."""
         stored = found.stored[: SNAPSHOT_HASHES_MAX * HASH_BYTES]
         return encode(msgspec.structs.replace(found, seq=self._changes.seq, stored=stored))

@@ -41,7 +41,8 @@ class HeldJob:
         self.ticket = job.ticket
         self.choices_open = job.choices
         self.delivered = False
-        self.settled = False
+        # Nobody is charged for a prompt that another node goes on from.
+        self.settled = job.hands_over
         self.usage = NO_USAGE
         self.read: Usage | None = None
         tokens = len(job.tokens) or len(job.request_json) // BYTES_PER_TOKEN

@@ -266,6 +266,8 @@ class Node:
             link.send(frames.Rejected(request=job.request, code=refused.code, message=str(refused)))
 
     def _send_snapshot(self, link: GatewayLink) -> None:
+        # What is kept back is relative to what other links know; this one knows nothing yet.
+        self._news.flush()
         link.send_bytes(self._news.snapshot(self._engine.kv_snapshot()))
 
     def _send_reports(self, link: GatewayLink) -> None:
