@@ -30,10 +30,9 @@ from controlplane.core.permissions import Action
 from controlplane.fleet.models import ModelDigest
 from controlplane.fleet.services import digest_decide
 from controlplane.tenants.access import require
+from inference.contract.frames import MODELS_MAX
 
 OFFERS_MAX = 50
-# Of all connections: one node serves them, of which gateways take no more.
-SERVED_MAX = 64
 OUTPUT_DEFAULT = 4_096
 IMAGES_MAX = 20
 RATES = PurchaseDraft.__struct_fields__
@@ -80,8 +79,9 @@ def offers_set(*, actor: Actor, connection: Connection, drafts: Sequence[OfferDr
         for row in offers_of(now):
             if row.model_id not in kept:
                 _withdraw(actor, row)
-        if ConnectionModel.objects.filter(withdrawn_at=None).count() > SERVED_MAX:
-            told = f"At most {SERVED_MAX} models of all connections."
+        # One node serves all of them.
+        if ConnectionModel.objects.filter(withdrawn_at=None).count() > MODELS_MAX:
+            told = f"At most {MODELS_MAX} models of all connections."
             raise ValidationError({"models": told})
 
 

@@ -16,6 +16,8 @@ from inference.contract.roofline import Ceilings, ComputePath, Shares
 from inference.contract.transfer import Transfer
 
 PROTOCOL_VERSION = 2
+# That one node serves.
+MODELS_MAX = 64
 FRAME_BYTES_MAX = 4 * 1024 * 1024
 ASSET_BYTES_MAX = 32 * 1024 * 1024
 ASSET_PART_BYTES = 1024 * 1024

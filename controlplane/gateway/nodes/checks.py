@@ -154,8 +154,8 @@ def _abilities_problem(told: list[str]) -> str | None:
 
 
 def _offers_problem(models: list[ModelOffer]) -> str | None:
-    if not 1 <= len(models) <= limits.MODELS_MAX:
-        return f"hello.models: {len(models)} is not in 1..{limits.MODELS_MAX}"
+    if not 1 <= len(models) <= frames.MODELS_MAX:
+        return f"hello.models: {len(models)} is not in 1..{frames.MODELS_MAX}"
     if len({offer.name for offer in models}) != len(models):
         return "hello.models: a name occurs twice"
     return next((problem for offer in models if (problem := _offer_problem(offer))), None)

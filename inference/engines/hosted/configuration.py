@@ -4,6 +4,7 @@ import logging
 
 import msgspec
 
+from inference.contract.frames import MODELS_MAX
 from inference.engines.remote.kinds import KINDS
 from inference.engines.remote.server import RemoteOptions
 
@@ -12,8 +13,6 @@ log = logging.getLogger(__name__)
 HOSTED_KINDS = ("openai", "azure", "anthropic", "other")
 LINE_BYTES_MAX = 4 * 1024 * 1024
 SILENCE_S_MAX = 300.0
-# What gateways take of one node.
-MODELS_MAX = 64
 # Of OpenAI's and Azure's chats only the newer name of the bound covers models that think.
 OUTPUT_FIELD = {"openai": "max_completion_tokens", "azure": "max_completion_tokens"}
 

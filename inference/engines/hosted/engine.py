@@ -26,7 +26,7 @@ from inference.engines.hosted.configuration import (
     read_configuration,
 )
 from inference.engines.hosted.limits import KeyLimits
-from inference.engines.remote.engine import RemoteEngine
+from inference.engines.remote.engine import MILLISECONDS_PER_S, RemoteEngine
 from inference.engines.remote.errors import HTTP_BAD_REQUEST, ServerRefused
 from inference.engines.remote.kinds import KINDS
 from inference.errors import JobRefused, ModelError
@@ -35,7 +35,6 @@ CREDITS = 256
 # How many keys a job is tried at.
 ATTEMPTS_MAX = 3
 FIRST_LINE_S_MAX = 30.0
-MS_PER_S = 1000
 Place = tuple[str, str, str]
 
 log = logging.getLogger(__name__)
@@ -252,7 +251,7 @@ class HostedEngine:
     def _try(self, attempt: _Attempt) -> None:
         upstream = self._choose(attempt)
         attempt.tried.append(upstream.place)
-        spent_ms = int((time.monotonic() - attempt.began_s) * MS_PER_S)
+        spent_ms = int((time.monotonic() - attempt.began_s) * MILLISECONDS_PER_S)
         left_ms = max(1, attempt.job.deadline_ms - spent_ms)
         try:
             upstream.submit(msgspec.structs.replace(attempt.job, deadline_ms=left_ms))

@@ -5,6 +5,7 @@ cache writes are summed to what others call prompt tokens.
 """
 
 import base64
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -32,6 +33,7 @@ FINISHES = {
     "model_context_window_exceeded": "length", "tool_use": "tool_calls",
     "refusal": "content_filter",
 }  # fmt: skip
+SYSTEM = ("system", "developer")
 # Fields of a chat that it has no word for; those that merely hint are left out.
 REFUSED = ("response_format", "modalities", "audio", "prediction")
 
@@ -44,9 +46,8 @@ def messages_body(chat: dict[str, Any], job: Job, model: str) -> dict[str, Any]:
             raise JobRefused("bad_request", f"'{field}' is not supported by this model's provider")
     if "messages" not in chat:
         raise JobRefused("bad_request", "'prompt' is not supported by this model's provider")
-    pictures = iter(job.pictures)
-    system = [turn for turn in chat["messages"] if turn["role"] in ("system", "developer")]
-    turns = [turn for turn in chat["messages"] if turn not in system]
+    system = [turn for turn in chat["messages"] if turn["role"] in SYSTEM]
+    turns = [turn for turn in chat["messages"] if turn["role"] not in SYSTEM]
     if not turns:
         raise JobRefused("bad_request", "'messages' need a turn beside those of the system")
     sampling = job.sampling
@@ -54,7 +55,7 @@ def messages_body(chat: dict[str, Any], job: Job, model: str) -> dict[str, Any]:
         "model": model,
         "max_tokens": sampling.max_tokens,
         "stream": True,
-        "messages": _turns(turns, [each.jpeg for each in pictures]),
+        "messages": _turns(turns, iter([each.jpeg for each in job.pictures])),
     }
     if system:
         body["system"] = "\n\n".join(_text(turn["content"]) for turn in system)
@@ -86,9 +87,8 @@ def _thinking(chat: dict[str, Any], turns: list[dict[str, Any]], most: int) -> d
     return {"thinking": {"type": "enabled", "budget_tokens": budget}}
 
 
-def _turns(turns: list[dict[str, Any]], pictures: list[bytes]) -> list[dict[str, Any]]:
+def _turns(turns: list[dict[str, Any]], shown: Iterator[bytes]) -> list[dict[str, Any]]:
     """Roles in turns, as the API wants them: results of tools are what the user says next."""
-    shown = iter(pictures)
     made: list[dict[str, Any]] = []
     for turn in turns:
         role = "assistant" if turn["role"] == "assistant" else "user"
@@ -106,7 +106,7 @@ def _turns(turns: list[dict[str, Any]], pictures: list[bytes]) -> list[dict[str,
     return made
 
 
-def _blocks(turn: dict[str, Any], shown: Any) -> list[dict[str, Any]]:
+def _blocks(turn: dict[str, Any], shown: Iterator[bytes]) -> list[dict[str, Any]]:
     content = turn["content"]
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
     blocks: list[dict[str, Any]] = []
