@@ -20,6 +20,7 @@ from controlplane.hosts.models import Deployment, DeploymentReplica, Host
 from controlplane.hosts.reconcile import host_report
 from controlplane.hosts.services import DeploymentDraft, HostUnknown, deployment_create
 from inference.contract.hosts import (
+    GpuState,
     HostOrders,
     HostReport,
     Inventory,
@@ -213,3 +214,16 @@ def test_reports_at_once_place_each_replica_once() -> None:
         thread.join(60)
     tell(hosts[0])
     assert DeploymentReplica.objects.filter(deployment=row).count() == 6
+
+
+def test_a_replica_is_told_its_window_and_its_share_of_the_memory() -> None:
+    host, _ = add_host("h-1"), deploy(engine="vllm", window=2_048)
+    gpu = GpuState(memory=80 << 30, memory_free=80 << 30)
+    several = Inventory(memory=LARGE.memory, gpus=[GpuState(), gpu])
+    asked = tell(host, inventory=several).measure
+    sizes = dict.fromkeys(asked, at(FIRST))
+    (wanted,) = tell(host, inventory=several, sizes=sizes).replicas
+    need = DeploymentReplica.objects.get().need
+    assert (wanted.window, wanted.gpu, wanted.share) == (2_048, 1, need / (80 << 30))
+    (wanted,) = tell(host, "running", wanted, inventory=LARGE).replicas
+    assert wanted.share == 1.0
