@@ -86,7 +86,7 @@ class HostRow:
         if self.host.enrolled_at is None:
             return "off", "waits for its agent"
         if self.host.removed_at:
-            return "off", "drains, is removed then"
+            return "off", "draining"
         return ("ok", "reports") if self.fresh else ("bad", "silent")
 
     @property
@@ -213,8 +213,8 @@ def deployment_host(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 def deployment_host_end(request: HttpRequest, viewer: Viewer, name: str) -> str:
     host = host_get(Host, user=viewer.user, name=name)
     gone = services.host_remove(actor=viewer.user, host=host)
-    when = "" if gone else " once its agent has drained what it runs"
-    return f"Host “{name}” is removed{when}."
+    when = "is removed" if gone else "will be removed once its agent has drained what it runs"
+    return f"Host “{name}” {when}."
 
 
 @changes("deployments/new", Action.FLEET_MANAGE, "deployments", confirmed=True)

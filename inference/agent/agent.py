@@ -138,7 +138,8 @@ class Agent:
             logger.warning("what is no longer used could not be deleted: %s", error)
 
     def _used(self) -> set[str]:
-        return {each.wanted.source.revision for each in list(self._replicas.values())}
+        here = [each.wanted for each in list(self._replicas.values())]
+        return {each.source.revision for each in (*here, *self._orders.replicas)}
 
     def _measure(self, sources: dict[str, ModelSource]) -> None:
         now = time.monotonic()
