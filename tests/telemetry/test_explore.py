@@ -13,6 +13,7 @@ from math import ceil
 from typing import Any
 
 import pytest
+from django.db.models.expressions import RawSQL
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +25,7 @@ from controlplane.kernel.spans import ABSENT, INDEX, SPANS, pack_spans
 from controlplane.telemetry import exploration, explore_rows, rollups
 from controlplane.telemetry.exploration import DIMENSIONS, MEASURES, Exploration, Explored
 from controlplane.telemetry.explore import explore
+from controlplane.telemetry.reading import TooMuchToRead
 from controlplane.telemetry.selectors_requests import RequestFilter
 from tests.support.money import ALICE_KEY, BOB_KEY, ORG_A, ORG_C, PROJECT_A, PROJECT_C, dsn
 from tests.support.records import make_record
@@ -238,6 +240,16 @@ def test_what_is_beyond_the_bounds_is_told(
     assert found.rows is not None and 0 < found.rows <= 40
     assert found.rows == found.whole.times.count == explore(ask).rows
     assert explore(ASK).whole.usage.requests == len(records)
+
+
+def test_no_reading_takes_longer_than_its_bound(
+    records: list[FinishedRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(explore_rows, "MS_MAX", 20)
+    slow = RawSQL("pg_sleep(1)::text", [])
+    monkeypatch.setitem(explore_rows._DIMENSIONS, "status", lambda _: slow)
+    with pytest.raises(TooMuchToRead):
+        explore(_of(ASK, by=("status",)))
 
 
 def test_nobody_sees_another_organization(records: list[FinishedRequest]) -> None:
