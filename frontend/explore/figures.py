@@ -11,7 +11,12 @@ from typing import Any, NamedTuple
 from controlplane.kernel.money import usd_short, usd_text
 from controlplane.telemetry.exploration import Explored, ExploredGroup
 from controlplane.telemetry.tiers import step_floor
-from frontend.explore.question import COUNTS_ALONE, DIMENSION_WORDS, ExploreQuestion
+from frontend.explore.question import (
+    COUNTS_ALONE,
+    DIMENSION_WORDS,
+    MEASURES_OFFERED,
+    ExploreQuestion,
+)
 from frontend.explore.reads import Findings, narrowed_to
 from frontend.shared import formats
 from frontend.shared.panels import TablePanel
@@ -49,6 +54,10 @@ def _requests(group: ExploredGroup) -> int:
     return group.usage.requests
 
 
+def _times(group: ExploredGroup) -> int:
+    return group.times.count
+
+
 def _prompt(group: ExploredGroup) -> int:
     return group.usage.uncached + group.usage.cached
 
@@ -84,7 +93,7 @@ TIMED = (
         Column(f"p{percent}, ms", _percentile(percent), formats.milliseconds, _ms, percent)
         for percent in formats.PERCENTILES
     ),
-    Column("n", lambda group: group.times.count, formats.count, str),
+    Column("n", _times, formats.count, str),
 )
 
 
@@ -143,6 +152,14 @@ class Exploring:
         )
 
     @property
+    def title(self) -> str:
+        words = " and ".join(DIMENSION_WORDS[name].lower() for name in self.question.groups)
+        measure = self.question.measure
+        if measure == COUNTS_ALONE:
+            return f"Requests by {words}"
+        return f"Requests by {words} · {MEASURES_OFFERED[measure]}"
+
+    @property
     def by_time(self) -> bool:
         return self.question.by == "time" and not self.question.order
 
@@ -166,8 +183,8 @@ class Exploring:
 
     @property
     def whole(self) -> ExploredRow:
-        before = self.findings.before
-        return self._sum("All", self.findings.now.whole, before.whole if before else None)
+        before = self.findings.before.whole if self.before and self.findings.before else None
+        return self._sum("All", self.findings.now.whole, before)
 
     @property
     def table(self) -> TablePanel:
@@ -224,7 +241,7 @@ def _cell(column: Column, group: ExploredGroup, other: ExploredGroup | None) -> 
     value = column.figure(group)
     few = column.percentile and formats.few(column.percentile, group.times.count)
     made = ExploredCell(column.head, column.text(value), tone=formats.FEW if few else "")
-    if other is None:
+    if other is None or column.figure is _times:
         return made
     before = column.figure(other)
     change = formats.MISSING
@@ -241,11 +258,9 @@ def _sortable(one: Any) -> tuple[int, Any]:
 
 
 def make_exploring(question: ExploreQuestion, findings: Findings) -> Exploring:
-    other = question.other_span
-    before = None
-    if other is not None and findings.before is not None:
-        before = _moved(findings.before, question)
-    return Exploring(question, findings, findings.now.groups, before)
+    before = _moved(findings.before, question) if findings.before else None
+    # Of a span without requests there is nothing to tell but that.
+    return Exploring(question, findings, findings.now.groups, before or None)
 
 
 def _moved(found: Explored, question: ExploreQuestion) -> Groups:

@@ -41,18 +41,18 @@ MEASURES_OFFERED = {
 }
 COMPARED = {
     "": "nothing",
-    "previous": "previous period",
-    "day": "a day before",
-    "week": "a week before",
+    "previous": "period before",
+    "day": "day before",
+    "week": "week before",
 }
 _SHIFTS = {"day": timedelta(days=1), "week": timedelta(days=7)}
 ORDERS = {
-    "": "Most requests",
-    "errors": "Highest error rate",
-    "hits": "Lowest hit rate",
-    "cost": "Highest cost",
-    "slow": "Slowest p95",
-    "name": "Name",
+    "": "requests",
+    "errors": "error rate",
+    "hits": "lowest hit rate",
+    "cost": "cost",
+    "slow": "p95",
+    "name": "name",
 }
 LENGTHS = {str(place): f"{words} tokens" for place, words in enumerate(PROMPT_BUCKET_LABELS)}
 HOURS = re.compile(r"([01]?[0-9]|2[0-3])-([01]?[0-9]|2[0-4])")
@@ -153,6 +153,12 @@ class ExploreQuestion:
     @property
     def query(self) -> str:
         return urlencode({**self.within.query, **self.kept})
+
+    @property
+    def unfiltered(self) -> str:
+        """The same of all requests."""
+        own = {name: text for name, text in self.own.items() if name not in NARROWING}
+        return urlencode({**self.within.query, **own})
 
     @property
     def narrowed(self) -> bool:

@@ -15,7 +15,7 @@ from controlplane.kernel.ids import public_id
 from controlplane.telemetry.selectors_requests import FINISHES
 from controlplane.telemetry.services import RECORD_DAYS
 from controlplane.tenants.selectors import apikey_list, organization_names
-from frontend.explore import question as words
+from frontend.explore import question as known
 from frontend.explore.chart import make_chart
 from frontend.explore.figures import Exploring, basis_words, make_exploring
 from frontend.explore.question import ALL, STAFF_ALONE, ExploreQuestion, question_from
@@ -79,7 +79,8 @@ def _basis(found: Exploring, question: ExploreQuestion, now: datetime) -> list[s
     if by_rows and question.within.start < now - timedelta(days=RECORD_DAYS):
         told.append(f"Requests are kept for {RECORD_DAYS} days: older ones are not counted here.")
     if found.findings.before is not None:
-        told.append(f"The other span: {basis_words(found.findings.before, question)}")
+        words = basis_words(found.findings.before, question) if found.before else "no requests."
+        told.append(f"Other span: {words}")
     if by_rows and question.measure == "inter_token":
         told.append("Time between tokens is each request's mean.")
     return told
@@ -93,7 +94,7 @@ def _options(viewer: Viewer, question: ExploreQuestion) -> dict[str, Any]:
     projects = [(public_id("proj", one.id), one.name) for one in viewer.projects()]
     dimensions = [
         (name, text)
-        for name, text in words.DIMENSION_WORDS.items()
+        for name, text in known.DIMENSION_WORDS.items()
         if staff or name not in STAFF_ALONE
     ]
     organizations = None
@@ -103,9 +104,9 @@ def _options(viewer: Viewer, question: ExploreQuestion) -> dict[str, Any]:
         organizations = choices([(ALL, "all organizations"), *pairs], question.organization)
     return {
         "dimensions": dimensions,
-        "measures": list(words.MEASURES_OFFERED.items()),
-        "compared": list(words.COMPARED.items()),
-        "orders": list(words.ORDERS.items()),
+        "measures": list(known.MEASURES_OFFERED.items()),
+        "compared": list(known.COMPARED.items()),
+        "orders": list(known.ORDERS.items()),
         "organizations": organizations,
         "models": choices(models, filters.model),
         "projects": choices(projects, filters.project),
@@ -114,5 +115,5 @@ def _options(viewer: Viewer, question: ExploreQuestion) -> dict[str, Any]:
         "streams": STREAMS,
         "finishes": FINISHES,
         "pools": choices([(one.name, one.name) for one in pool_list()], filters.pool),
-        "lengths": list(words.LENGTHS.items()),
+        "lengths": list(known.LENGTHS.items()),
     }
