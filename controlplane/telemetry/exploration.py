@@ -11,7 +11,7 @@ from controlplane.telemetry.selectors_requests import RequestFilter
 from controlplane.telemetry.tiers import TierRange
 
 # Groups that are told apart.
-GROUPS_MAX = 1_000
+GROUPS_MAX = 5_000
 # Of requests as they are stored.
 COLUMNS = (
     *("organization", "project", "key", "model", "route", "pool", "region", "status"),

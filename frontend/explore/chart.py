@@ -1,5 +1,6 @@
 """The one chart of Explore: percentiles or counts of groups, side by side or over time."""
 
+from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
 
@@ -19,7 +20,7 @@ BEFORE = "other span"
 
 
 def make_chart(found: Exploring) -> figure.Plot:
-    return _over_time(found) if "time" in found.question.groups else _side_by_side(found)
+    return _lines(found) if found.over_time else _side_by_side(found)
 
 
 def _title(found: Exploring) -> str:
@@ -70,7 +71,10 @@ def _side_by_side(found: Exploring) -> GroupFigure:
     labels = [found.name(value) for value in values]
     line = lines[0] if counted else lines[1]
     tops = {name: value for name, value in zip(labels, line.values, strict=True) if value}
-    return GroupFigure(NAME, _title(found), _finding(found, tops), labels, counts, lines,
+    finding = _finding(found, tops)
+    if len(found.groups) > COLUMNS_MAX:
+        finding += f" Only the first {COLUMNS_MAX} groups of the table are drawn."
+    return GroupFigure(NAME, _title(found), finding, labels, counts, lines,
                        _axis(found), what)  # fmt: skip
 
 
@@ -83,38 +87,46 @@ def _finding(found: Exploring, tops: Mapping[str, float]) -> str:
     return f"{most} had the slowest p{PERCENT}: {formats.duration(tops[most] * formats.US_PER_MS)}."
 
 
-def _over_time(found: Exploring) -> figure.Figure:
-    place = found.question.groups.index("time")
-    series: dict[str, dict[datetime, Value]] = {}
-    sizes: dict[str, int] = {}
-    for value, group in found.groups.items():
-        pairs = found.names(value)
-        other = " · ".join(text for at, (_, text) in enumerate(pairs) if at != place)
-        series.setdefault(other, {})[value[place]] = value
-        sizes[other] = sizes.get(other, 0) + group.usage.requests
-    largest = sorted(sizes, key=lambda name: -sizes[name])[:LINES_MAX]
-    times = found.question.within.steps
-    if len(found.question.groups) == 1 and found.question.measure != COUNTS_ALONE:
-        histograms = {value[0]: group.times for value, group in found.groups.items()}
-        lines = figure.percentile_lines(histograms, times)
-        if found.before is not None:
-            before = {value[0]: group.times for value, group in found.before.items()}
-            lines += figure.before_line(before, times, PERCENT)
-    else:
-        lines = [
-            figure.Line(
-                name or "Requests",
-                [_value(found, found.groups, series[name].get(at), PERCENT) for at in times],
-                color,
-            )
-            for name, color in zip(largest, COLORS, strict=False)
-        ]
+def _lines(found: Exploring) -> figure.Figure:
+    question, times = found.question, found.question.within.steps
+    counted = question.measure == COUNTS_ALONE
+    alone = len(question.groups) == 1
+    lines = _percentiles(found, times) if alone and not counted else _one_each(found, times)
+    title = _title(found) if alone or counted else f"{_title(found)}, p{PERCENT}"
     tops = {line.name: max((v for v in line.values if v is not None), default=0) for line in lines}
     finding = NOTHING
     if any(tops.values()):
         most = max(tops, key=lambda name: tops[name])
         top = formats.duration(tops[most] * formats.US_PER_MS)
-        if found.question.measure == COUNTS_ALONE:
+        if counted:
             top = f"{formats.count(round(tops[most]))} requests"
         finding = f"{most} reached {top}."
-    return figure.Figure(NAME, _title(found), finding, times, lines, _axis(found))
+        if len(lines) == LINES_MAX:
+            finding += f" Only the {LINES_MAX} groups with the most requests are drawn."
+    return figure.Figure(NAME, title, finding, times, lines, _axis(found))
+
+
+def _percentiles(found: Exploring, times: list[datetime]) -> list[figure.Line]:
+    histograms = {value[0]: group.times for value, group in found.groups.items()}
+    before = {value[0]: group.times for value, group in (found.before or {}).items()}
+    lines = figure.percentile_lines(histograms, times)
+    return lines + figure.before_line(before, times, PERCENT)
+
+
+def _one_each(found: Exploring, times: list[datetime]) -> list[figure.Line]:
+    """A line for each of the largest groups that time is set beside."""
+    place = found.question.groups.index("time")
+    series: dict[Value, dict[datetime, Value]] = {}
+    sizes: Counter[Value] = Counter()
+    for value, group in found.groups.items():
+        other = value[:place] + value[place + 1 :]
+        series.setdefault(other, {})[value[place]] = value
+        sizes[other] += group.usage.requests
+    made = []
+    for (other, _), color in zip(sizes.most_common(LINES_MAX), COLORS, strict=False):
+        at_times = [series[other].get(at) for at in times]
+        pairs = found.names(next(iter(series[other].values())))
+        name = " · ".join(text for at, (_, text) in enumerate(pairs) if at != place) or "Requests"
+        values = [_value(found, found.groups, value, PERCENT) for value in at_times]
+        made.append(figure.Line(name, values, color))
+    return made

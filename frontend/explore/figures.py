@@ -142,8 +142,12 @@ class Exploring:
             "slow": _percentile(95),
         }
         names = {value: self.name(value) for value in self.groups}
-        if self.question.order == "name" or self.by_time:
+        if self.question.order == "name":
             return sorted(self.groups, key=lambda value: (*map(_sortable, value), names[value]))
+        if self.over_time and not self.question.order:
+            place = self.question.groups.index("time")
+            # The newest first; groups of one time stay in the order of their requests.
+            return sorted(self.groups, key=lambda value: value[place], reverse=True)
         figure = orders.get(self.question.order, _requests)
         least = float("-inf")
         found = {value: figure(group) for value, group in self.groups.items()}
@@ -160,8 +164,8 @@ class Exploring:
         return f"Requests by {words} · {MEASURES_OFFERED[measure]}"
 
     @property
-    def by_time(self) -> bool:
-        return self.question.by == "time" and not self.question.order
+    def over_time(self) -> bool:
+        return "time" in self.question.groups
 
     @property
     def heads(self) -> str:
@@ -286,6 +290,6 @@ def basis_words(found: Explored, question: ExploreQuestion) -> str:
     if question.measure == COUNTS_ALONE or found.rows == total:
         return f"From all {formats.count(total)} recorded requests, exact."
     return (
-        f"Percentiles are based on {formats.count(found.rows)} of"
-        f" {formats.count_short(total)} requests, a random part; counts are exact."
+        f"Percentiles are based on {formats.count(found.rows)} of {formats.count(total)} requests,"
+        " a random part; counts are exact."
     )

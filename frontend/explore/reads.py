@@ -16,7 +16,12 @@ from controlplane.kernel.measures import PROMPT_BUCKET_LABELS
 from controlplane.kernel.statuses import FAILED_FROM
 from controlplane.telemetry.exploration import Exploration, Explored
 from controlplane.telemetry.explore import explore
-from controlplane.tenants.selectors import apikey_list, organization_names, project_list
+from controlplane.tenants.selectors import (
+    ORGANIZATIONS_MAX,
+    apikey_list,
+    organization_names,
+    project_list,
+)
 from frontend.explore.question import ALL, COUNTS_ALONE, ExploreQuestion
 from frontend.shared import formats
 from frontend.shared.access import Viewer
@@ -61,13 +66,15 @@ def _exploration(viewer: Viewer, question: ExploreQuestion, within: TimeRange) -
     organizations = _organizations(viewer, question)
     name, equals, value = question.label.partition("=")
     hours = question.hours.split("-")
+    # Series of the installation are of all organizations, however many there are.
+    complete = question.organization == ALL and len(organizations) < ORGANIZATIONS_MAX
     return Exploration(
         wanted=request_filter(question.filters, organizations[0], within),
         organizations=organizations,
         by=tuple(question.groups),
         step_s=question.within.step_s,
         measure="" if question.measure == COUNTS_ALONE else question.measure,
-        installation=question.organization == ALL,
+        installation=complete,
         prompt_bucket=int(question.length) if question.length else None,
         template=question.template,
         label=name.strip(),
@@ -99,6 +106,9 @@ def _namer(viewer: Viewer, question: ExploreQuestion) -> Callable[[str, Any], st
     def name(dimension: str, value: Any) -> str:
         if dimension in names:
             return names[dimension].get(value) or id_of_type(dimension, value)[:ID_CHARS_SHOWN]
+        if dimension == "label" and value and not question.label:
+            # All labels that a request has, as its receipt tells them.
+            return ", ".join(f"{name}={text}" for name, text in json.loads(value).items())
         return value_words(dimension, value)
 
     return name
@@ -112,8 +122,6 @@ def value_words(dimension: str, value: Any) -> str:
         return f"{value:02}:00 to {(value + 1) % 24:02}:00"
     if isinstance(value, datetime):
         return formats.moment(value)
-    if dimension == "label" and str(value).startswith("{"):
-        return ", ".join(f"{name}={text}" for name, text in json.loads(value).items()) or UNKNOWN
     return str(value) or UNKNOWN
 
 

@@ -80,7 +80,8 @@ def _basis(found: Exploring, question: ExploreQuestion, now: datetime) -> list[s
         told.append(f"Requests are kept for {RECORD_DAYS} days: older ones are not counted here.")
     if found.findings.before is not None:
         words = basis_words(found.findings.before, question) if found.before else "no requests."
-        told.append(f"Other span: {words}")
+        label = other.label if (other := question.other_span) else ""
+        told.append(f"Other span, {label}: {words}")
     if by_rows and question.measure == "inter_token":
         told.append("Time between tokens is each request's mean.")
     return told
