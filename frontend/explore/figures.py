@@ -3,14 +3,14 @@
 Pure arithmetic: percentiles come from merged histograms, never from other percentiles.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from controlplane.kernel.money import usd_short, usd_text
 from controlplane.telemetry.exploration import Explored, ExploredGroup
 from controlplane.telemetry.tiers import step_floor
+from frontend.explore.columns import COUNTED, TIMED, Column, columns_of
 from frontend.explore.question import (
     COUNTS_ALONE,
     DIMENSION_WORDS,
@@ -22,83 +22,9 @@ from frontend.shared import formats
 from frontend.shared.panels import TablePanel
 
 ROWS_SHOWN = 100
+NEWEST = "newest"
 Value = tuple[Any, ...]
 Groups = Mapping[Value, ExploredGroup]
-Figure = Callable[[ExploredGroup], float | None]
-
-
-class Column(NamedTuple):
-    """One figure of a group: its head, the figure, and it as pages and files write it."""
-
-    head: str
-    figure: Figure
-    text: Callable[[Any], str]
-    exact: Callable[[Any], str]
-    # The percentile that it is, of which few values say little.
-    percentile: int = 0
-
-
-def _share(part: str, whole: Callable[[ExploredGroup], int]) -> Figure:
-    def figure(group: ExploredGroup) -> float | None:
-        of = whole(group)
-        return getattr(group.usage, part) / of if of else None
-
-    return figure
-
-
-def _count(name: str) -> Figure:
-    return lambda group: getattr(group.usage, name)
-
-
-def _requests(group: ExploredGroup) -> int:
-    return group.usage.requests
-
-
-def _times(group: ExploredGroup) -> int:
-    return group.times.count
-
-
-def _prompt(group: ExploredGroup) -> int:
-    return group.usage.uncached + group.usage.cached
-
-
-def _percentile(percent: int) -> Figure:
-    return lambda group: group.times.percentile(percent / 100)
-
-
-def _percent(value: float | None) -> str:
-    return formats.MISSING if value is None else formats.percent(value, 1)
-
-
-def _plain(value: float | None) -> str:
-    return "" if value is None else f"{value:.6g}"
-
-
-def _ms(value: float | None) -> str:
-    return "" if value is None else f"{value / formats.US_PER_MS:.6g}"
-
-
-COUNTED = (
-    Column("Requests", _requests, formats.count, str),
-    Column("Errors", _count("errors"), formats.count, str),
-    Column("Error rate", _share("errors", _requests), _percent, _plain),
-    Column("Tokens in", _prompt, formats.count, str),
-    Column("Cached", _count("cached"), formats.count, str),
-    Column("Hit rate", _share("cached", _prompt), _percent, _plain),
-    Column("Tokens out", _count("output"), formats.count, str),
-    Column("Cost, USD", _count("nano"), usd_short, usd_text),
-)
-TIMED = (
-    *(
-        Column(f"p{percent}, ms", _percentile(percent), formats.milliseconds, _ms, percent)
-        for percent in formats.PERCENTILES
-    ),
-    Column("n", _times, formats.count, str),
-)
-
-
-def columns_of(question: ExploreQuestion) -> tuple[Column, ...]:
-    return COUNTED if question.measure == COUNTS_ALONE else (*COUNTED, *TIMED)
 
 
 class ExploredCell(NamedTuple):
@@ -135,25 +61,35 @@ class Exploring:
 
     @property
     def ordered(self) -> list[Value]:
-        orders: dict[str, Figure] = {
-            "errors": COUNTED[2].figure,
-            "hits": lambda group: -(COUNTED[5].figure(group) or 0),
-            "cost": _count("nano"),
-            "slow": _percentile(95),
-        }
         names = {value: self.name(value) for value in self.groups}
-        if self.question.order == "name":
+        if self.order == "name":
             return sorted(self.groups, key=lambda value: (*map(_sortable, value), names[value]))
-        if self.over_time and not self.question.order:
+        if self.order == NEWEST:
             place = self.question.groups.index("time")
-            # The newest first; groups of one time stay in the order of their requests.
+            # Groups of one time stay in the order of their requests.
             return sorted(self.groups, key=lambda value: value[place], reverse=True)
-        figure = orders.get(self.question.order, _requests)
-        least = float("-inf")
-        found = {value: figure(group) for value, group in self.groups.items()}
-        return sorted(
-            found, key=lambda value: (-(least if (x := found[value]) is None else x), names[value])
-        )
+        column = next(one for one in (*COUNTED, *TIMED) if one.order == self.order)
+        sign = 1 if column.rising else -1
+        found = {value: column.figure(group) for value, group in self.groups.items()}
+        known = {value: sign * figure for value, figure in found.items() if figure is not None}
+        last = float("inf")
+        return sorted(found, key=lambda value: (known.get(value, last), names[value]))
+
+    @property
+    def order(self) -> str:
+        return self.question.order or (NEWEST if self.over_time else "requests")
+
+    @property
+    def ranks(self) -> dict[str, tuple[str, str]]:
+        """By head, the address that orders the rows by it, and how they are ordered now."""
+        first, *others = (DIMENSION_WORDS[name] for name in self.question.groups)
+        heads = {first: ("name", "ascending"), **dict.fromkeys(others, ("name", ""))}
+        for column in columns_of(self.question):
+            heads[column.head] = column.order, "ascending" if column.rising else "descending"
+        return {
+            head: (f"?{replace(self.question, order=order).query}", way * (order == self.order))
+            for head, (order, way) in heads.items()
+        }
 
     @property
     def title(self) -> str:
@@ -245,7 +181,7 @@ def _cell(column: Column, group: ExploredGroup, other: ExploredGroup | None) -> 
     value = column.figure(group)
     few = column.percentile and formats.few(column.percentile, group.times.count)
     made = ExploredCell(column.head, column.text(value), tone=formats.FEW if few else "")
-    if other is None or column.figure is _times:
+    if other is None or column.order == "n":
         return made
     before = column.figure(other)
     change = formats.MISSING

@@ -47,11 +47,19 @@ COMPARED = {
 }
 _SHIFTS = {"day": timedelta(days=1), "week": timedelta(days=7)}
 ORDERS = {
-    "": "requests",
-    "errors": "error rate",
+    "": "requests, or newest",
+    "requests": "requests",
+    "errors": "errors",
+    "rate": "error rate",
+    "in": "tokens in",
+    "cached": "cached",
     "hits": "lowest hit rate",
+    "out": "tokens out",
     "cost": "cost",
-    "slow": "p95",
+    "p50": "p50",
+    "p95": "p95",
+    "p99": "p99",
+    "n": "n",
     "name": "name",
 }
 LENGTHS = {str(place): f"{words} tokens" for place, words in enumerate(PROMPT_BUCKET_LABELS)}

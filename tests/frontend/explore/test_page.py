@@ -99,6 +99,32 @@ def test_links_narrow_and_lead_to_the_same_requests(cast: Cast) -> None:
     assert [row["Error code"] for row in rows] == ["rate_limit_exceeded"]
 
 
+@pytest.mark.parametrize(
+    ("order", "head"),
+    [("errors", "Errors"), ("rate", "Error rate"), ("in", "Tokens in"), ("cached", "Cached"),
+     ("out", "Tokens out"), ("cost", "Cost, USD"), ("p50", "p50, ms"), ("p95", "p95, ms"),
+     ("p99", "p99, ms"), ("n", "n"), ("requests", "Requests"), ("hits", "Hit rate")],
+)  # fmt: skip
+def test_heads_order_the_rows(cast: Cast, order: str, head: str) -> None:
+    alice = signed_in(cast.alice)
+    text = _page(alice, "by=time&then=finish")
+    found = re.search(rf'<a href="\?([^"]*order={order}[^"]*)">{head}<', text)
+    assert found is not None
+    query = found[1].replace("&amp;", "&").replace(RANGE, "")
+    values = [float(row[head]) for row in _file(alice, query) if row[head]]
+    assert values == sorted(values, reverse=order != "hits")
+    way = "ascending" if order == "hits" else "descending"
+    assert re.search(rf'aria-sort="{way}"><a href="[^"]*">{head}<', _page(alice, query))
+
+
+def test_the_newest_times_come_first_and_names_in_their_order(cast: Cast) -> None:
+    alice = signed_in(cast.alice)
+    times = [row["Time"] for row in _file(alice, "by=time")]
+    assert times == sorted(times, reverse=True)
+    hours = [row["Hour of day"] for row in _file(alice, "by=hour&order=name")]
+    assert hours == sorted(hours)
+
+
 def test_the_other_span_stands_beside(cast: Cast) -> None:
     alice = signed_in(cast.alice)
     (row,) = _file(alice, "by=model&compare=previous")
