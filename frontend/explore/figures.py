@@ -117,8 +117,9 @@ class Exploring:
         for group in (*others, self.findings.now.beyond):
             rest.add(group)
         if rest.usage.requests:
-            rows.append(self._sum(f"{formats.count(len(others))} others" if others else "Others",
-                                  rest, None))  # fmt: skip
+            all_told = not self.findings.now.beyond.usage.requests
+            name = f"{formats.count(len(others))} others" if all_told else "All others"
+            rows.append(self._sum(name, rest, None))
         return rows
 
     @property

@@ -133,10 +133,13 @@ def _check_percentiles(client: Client) -> None:
 
 
 def _check_rollups_and_rows_agree(client: Client, count: int) -> None:
-    def read(**more: str) -> list[str]:
-        return [row[name] for row in _file(client, by="model", **more) for name in row]
+    def read(**more: str) -> dict[str, str]:
+        return next(iter(_file(client, by="model", **more)), {})
 
-    wait_for(lambda: read()[1] == str(count) == read()[-1], "series")
+    def whole() -> bool:
+        return read().get("Requests") == str(count) == read().get("n")
+
+    wait_for(whole, "series")
     assert read() == read(hours="0-24")
     page = client.get("/explore?range=15m&by=model").content.decode()
     assert "From roll-ups, exact." in page
