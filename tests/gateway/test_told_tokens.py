@@ -171,3 +171,14 @@ async def test_tokens_are_counted_for_clients_that_ask(relay: Relay) -> None:
         "/v1/messages/count_tokens", json={**body, "messages": other}
     )
     assert 0 < answer.json()["input_tokens"] < 200
+
+
+async def test_the_tokenize_path_asks_the_server_where_nobody_else_can_tell(relay: Relay) -> None:
+    client, tools = relay.serving.client, [{"type": "function", "function": {"name": "look"}}]
+    body = {"model": MODEL, "messages": LONG, "tools": tools}
+    told = (await client.post("/tokenize", json=body)).json()
+    assert told == {"count": 200, "max_model_len": 4096, "tokens": ids_of("abcd" * 50)}
+    assert relay.upstream.asked[-1][1]["tools"][0]["function"]["name"] == "look"
+    for others in ({"add_special_tokens": False}, {"return_token_strs": True}):
+        answer = await client.post("/tokenize", json={"model": MODEL, "prompt": "ab", **others})
+        assert answer.json()["error"]["code"] == "model_task_mismatch"

@@ -15,6 +15,7 @@ import pytest
 
 from controlplane.gateway.nodes.limits import LinkLimits
 from controlplane.kernel.receipt import Receipt, read_receipt
+from inference.contract.capabilities import Capability
 from tests.support.fleet import MODEL
 from tests.support.gateway import GatewayUnderTest, running_gateway
 from tests.support.remote import remote_node
@@ -58,11 +59,11 @@ async def test_an_address_is_enough_for_an_exact_index_and_window(
     """Each chat is counted as it was told, and what the index expects the server delivers."""
     running, events = server
     gateway = GatewayUnderTest(limits=LinkLimits())
-    upstream = {"upstream_model": running.model, "kv_events": events}
+    upstream: dict[str, Any] = {"upstream_model": running.model, "kv_events": events}
     async with running_gateway(gateway) as client, remote_node(gateway, running.url, **upstream):
         await until(lambda: gateway.fleet.candidates(MODEL))
         served, index = gateway.fleet.models()[MODEL], gateway.fleet.index(BLOCK_SIZE)
-        assert served.text is None and served.can("tokenizes")
+        assert served.text is None and served.can(Capability.TOKENIZES)
         await until(lambda: not index.unknown)
         for changes in CHATS:
             first, prompt_tokens = await _asked(gateway, client, changes)
@@ -79,7 +80,7 @@ async def test_an_address_is_enough_for_an_exact_index_and_window(
         )
         assert answer.json()["error"]["code"] == "context_length_exceeded"
         # By three miscounts it would be asked no more.
-        assert served.can("tokenizes")
+        assert served.can(Capability.TOKENIZES)
 
 
 def _has(index: Sized, blocks: int) -> bool:
