@@ -192,6 +192,7 @@ class TextAnswer:
         fleet, cached_tokens = self._state.fleet, placement.cached_tokens
         stream = dispatch(self._call, work, placement.link, fleet, cached_tokens=cached_tokens)
         self._stream = stream
+        stream.apart = prompt.transfer.apart if prompt.transfer else None
         if self._continuation is not None:
             self._continuation.dispatched()
         return stream
