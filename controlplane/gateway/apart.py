@@ -12,7 +12,12 @@ import msgspec
 from controlplane.gateway.call import Call
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.registry import Fleet
-from controlplane.gateway.nodes.stream import JobRejected, NodeLost, SlowReader
+from controlplane.gateway.nodes.stream import (
+    JobRejected,
+    NodeLost,
+    RemoteTimes,
+    SlowReader,
+)
 from controlplane.gateway.progress import Progress
 from controlplane.gateway.results import Asked, HandedOver, Placement, Prepared
 from controlplane.gateway.s4_route.node import pick_node
@@ -44,17 +49,20 @@ async def prefill_apart(run: Progress, asked: Asked, prepared: Prepared) -> Prep
     sought = sought_of(asked, prepared)
     placement = pick_node(call, sought, state.fleet, state.routing, nodes=nodes)
     name = placement.link.identity.name
-    began = call.spans.clock()
+    began, at_us = call.spans.clock(), call.elapsed_us()
     try:
-        transfer = await _prefill(call, prepared, placement, state.fleet)
+        handed_over = await _prefill(call, prepared, placement, state.fleet)
     except (NodeChanged, NodeLost, JobRejected, SlowReader, TimeoutError) as error:
         log.warning("prefill failed name=%s reason=%s", name, error)
         run.trail.attempts.append(NodeAttempt(name, str(error) or "took too long"))
         return prepared
     finally:
         call.spans.add(S5, began)
+    if handed_over is None:
+        return prepared
+    transfer, times = handed_over
     receipt = msgspec.structs.replace(placement.receipt, prefill=name)
-    return _with(prepared, HandedOver(transfer, receipt) if transfer else None)
+    return _with(prepared, HandedOver(transfer, receipt, (at_us, times)))
 
 
 def done_whole(prepared: Prepared) -> Prepared:
@@ -113,8 +121,8 @@ def _prefills(run: Progress, asked: Asked, prepared: Prepared) -> tuple[NodeLink
 
 async def _prefill(
     call: Call, prepared: Prepared, placement: Placement, fleet: Fleet
-) -> Transfer | None:
-    """One token on that node; None where it hands nothing over.
+) -> tuple[Transfer, RemoteTimes] | None:
+    """One token on that node, and what that took; None where it hands nothing over.
 
     Raises `NodeChanged`, `NodeLost`, `JobRejected`, `SlowReader` or TimeoutError.
     """
@@ -143,4 +151,5 @@ async def _prefill(
         fleet.acknowledge(link, call.request)
     if handed_over is None:
         return None
-    return Transfer(params=handed_over, cached_tokens=stream.usage.cached_tokens)
+    transfer = Transfer(params=handed_over, cached_tokens=stream.usage.cached_tokens)
+    return transfer, stream.times

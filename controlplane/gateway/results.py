@@ -5,6 +5,7 @@ import msgspec
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.models import ServedModel
+from controlplane.gateway.nodes.stream import RemoteTimes
 from controlplane.gateway.plan import PlannedStep, RoutePlan
 from controlplane.gateway.ports import Allowance, Hold, IdempotencyTicket
 from controlplane.gateway.snapshot import KeyRecord, ProjectRecord, Snapshot
@@ -63,10 +64,14 @@ class Cluster(msgspec.Struct, frozen=True):
 
 
 class HandedOver(msgspec.Struct, frozen=True):
-    """A prompt that a node has computed for another; the `receipt` says why that node."""
+    """A prompt that a node has computed for another; the `receipt` says why that node.
+
+    `apart` is when its job was sent, microseconds after arrival, and what that took.
+    """
 
     transfer: Transfer
     receipt: Receipt
+    apart: tuple[int, RemoteTimes]
 
 
 class Prompt(msgspec.Struct, frozen=True):

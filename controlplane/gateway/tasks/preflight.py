@@ -106,7 +106,7 @@ async def count_tokens(call: Call, exchange: Exchange, shape: ApiShape, state: A
     with closing(asked), state.preflights.turn(key.id):
         tokens = await shape.task(call, asked, state).count(model)
     served = state.fleet.models().get(model.name)
-    if served is not None and served.text is None:
+    if served is not None and served.text is None and tokens == prompt_bound(asked.ask, model):
         seen = model.seen_tokens(len(asked.ask.pictures))
         return -(-asked.ask.bytes // BYTES_PER_TOKEN) + seen
     return tokens
