@@ -1,0 +1,217 @@
+"""The live map as a drawing: where each part and edge is, and what both say. Units are of the
+drawing's own box, about a pixel on a desk.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import log10
+
+from controlplane.composed.livemap.parts import LAYERS, Edge, Level, LiveMap, Part
+from frontend.shared import formats
+
+WIDTH, TOP = 1_180, 34
+BOX_WIDTH, BOX_HEIGHT, ROW_HEIGHT = 172, 48, 62
+COLUMN = (WIDTH - BOX_WIDTH) / (len(LAYERS) - 1)
+BEND = 60
+DETAIL_WIDTH, LINE_HEIGHT, DETAIL_PADDING = 290, 16, 8
+NAME_CHARS, DETAIL_CHARS = 22, 46
+LINE_MIN, LINE_MAX = 1.0, 5.0
+BYTES = ", bytes"
+COLUMN_HEADS = ("Callers", "Gateways, web", "Nodes, hosts", "Stores, jobs", "Outside")
+HEADS = dict(zip(LAYERS, COLUMN_HEADS, strict=True))
+KINDS = {
+    "all": "Gateway and web", "gateway": "Gateway", "web": "Web", "worker": "Worker",
+    "beat": "Beat", "clients": "Clients", "proxy": "Proxy", "node": "Node", "pool": "Pool",
+    "host": "Host", "postgres": "PostgreSQL", "redis": "Redis", "provider": "Hosted provider",
+    "identity": "Identity provider", "collector": "Telemetry collector",
+    "webhook": "Webhook target",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class DrawnPart:
+    """A part at its place; `traffic` are the words of edges that begin there."""
+
+    part: Part
+    x: float
+    y: float
+    traffic: list[str]
+
+    @property
+    def kind(self) -> str:
+        return KINDS[self.part.kind]
+
+    @property
+    def title(self) -> str:
+        return _short(self.part.name or self.kind, NAME_CHARS)
+
+    @property
+    def subtitle(self) -> str:
+        state = self.part.standing.state
+        return f"{self.kind} · {state}" if self.part.name else state
+
+    @property
+    def label(self) -> str:
+        """The whole name, as links and rows say it."""
+        return f"{self.kind} {self.part.name}".strip()
+
+    @property
+    def fill(self) -> float:
+        """The width of the bar of what is nearest to its bound."""
+        fullest = self.part.fullest
+        return round((BOX_WIDTH - 16) * fullest.share, 1) if fullest else 0.0
+
+    @property
+    def up(self) -> str:
+        return lasted(self.part.up_s)
+
+    @property
+    def heard(self) -> str:
+        return "now" if self.part.age_s is None else f"{formats.significant(self.part.age_s, 2)} s"
+
+    @property
+    def levels(self) -> list[str]:
+        return [_level(each) for each in self.part.levels]
+
+    @property
+    def rates(self) -> list[str]:
+        return [f"{formats.rate(rate)} {name}/s" for name, rate in self.part.rates.items() if rate]
+
+    @property
+    def dialled(self) -> str:
+        """How long it took to connect, and to agree on TLS."""
+        told = {"connect": self.part.connect_ms, "TLS": self.part.tls_ms}
+        known = [
+            f"{name} {formats.significant(ms)} ms" for name, ms in told.items() if ms is not None
+        ]
+        return ", ".join(known) or formats.MISSING
+
+    @property
+    def details(self) -> list[tuple[float, str]]:
+        """Lines of what is shown on demand, each with its place above the box."""
+        part = self.part
+        lines = [
+            f"{self.label}: {part.standing.state}",
+            f"up {self.up}, heard {self.heard} ago" if part.age_s is not None else f"up {self.up}",
+            part.version and f"version {part.version}",
+            *self.levels,
+            *self.rates,
+            self.dialled if part.connect_ms is not None else "",
+            part.problem,
+            *self.traffic,
+        ]
+        kept = [_short(line, DETAIL_CHARS) for line in lines if line]
+        top = self.y - DETAIL_PADDING - LINE_HEIGHT * len(kept)
+        return [(top + LINE_HEIGHT * place, line) for place, line in enumerate(kept)]
+
+    @property
+    def detail_box(self) -> tuple[float, float, float, float]:
+        """Its left, top, width and height: its right side is that of the part."""
+        count = len(self.details)
+        height = LINE_HEIGHT * count + DETAIL_PADDING
+        left = max(0.0, self.x + BOX_WIDTH - DETAIL_WIDTH)
+        return left, self.y - height - DETAIL_PADDING - LINE_HEIGHT / 2, DETAIL_WIDTH, height
+
+
+@dataclass(frozen=True)
+class DrawnEdge:
+    """A line, how thick, and its words at its middle."""
+
+    path: str
+    width: float
+    x: float
+    y: float
+    words: str
+    dead: bool
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """All of it, with the heads of its columns and its size."""
+
+    parts: list[DrawnPart]
+    edges: list[DrawnEdge]
+    heads: list[tuple[float, str]]
+    height: float
+
+
+def drawing_of(found: LiveMap) -> Drawing:
+    """Parts in columns from left to right, each column in the middle of the height."""
+    columns: dict[str, list[Part]] = defaultdict(list)
+    for part in found.parts:
+        columns[part.layer].append(part)
+    rows_most = max(map(len, columns.values()))
+    names = {part.id: part for part in found.parts}
+    traffic = _traffic(found.edges, names)
+    drawn: dict[str, DrawnPart] = {}
+    for place, layer in enumerate(LAYERS):
+        first = TOP + (rows_most - len(columns[layer])) * ROW_HEIGHT / 2
+        for row, part in enumerate(columns[layer]):
+            y = first + row * ROW_HEIGHT
+            drawn[part.id] = DrawnPart(part, round(place * COLUMN, 1), y, traffic[part.id])
+    edges = [_edge(each, drawn[each.source], drawn[each.target]) for each in found.edges]
+    heads = [
+        (round(place * COLUMN + BOX_WIDTH / 2, 1), HEADS[layer])
+        for place, layer in enumerate(LAYERS)
+    ]
+    return Drawing(list(drawn.values()), edges, heads, TOP + rows_most * ROW_HEIGHT)
+
+
+def lasted(seconds: float | None) -> str:
+    """The two largest units of a time."""
+    if seconds is None:
+        return formats.MISSING
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days:,} d {hours} h"
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def _traffic(edges: Iterable[Edge], names: dict[str, Part]) -> dict[str, list[str]]:
+    told: dict[str, list[str]] = defaultdict(list)
+    for edge in edges:
+        target = names[edge.target]
+        words = f"to {target.name or KINDS[target.kind]}"
+        told[edge.source].append(f"{words}: {_amount(edge)}" if edge.amount else words)
+    return told
+
+
+def _edge(edge: Edge, source: DrawnPart, target: DrawnPart) -> DrawnEdge:
+    begin = source.x + BOX_WIDTH, source.y + BOX_HEIGHT / 2
+    end_y = target.y + BOX_HEIGHT / 2
+    end_x, bend = target.x, -BEND
+    if target.x <= source.x:  # Within a column, around its right side.
+        end_x, bend = target.x + BOX_WIDTH, BEND
+    width = LINE_MIN + 1.5 * log10(1 + (edge.amount or 0))
+    path = (
+        f"M{begin[0]:g},{begin[1]:g}C{begin[0] + BEND:g},{begin[1]:g} "
+        f"{end_x + bend:g},{end_y:g} {end_x:g},{end_y:g}"
+    )
+    return DrawnEdge(
+        path=path,
+        width=round(min(width, LINE_MAX), 1),
+        x=round((begin[0] + end_x) / 2 + (0.75 * BEND if bend > 0 else 0), 1),
+        y=round((begin[1] + end_y) / 2 - 3, 1),
+        words=_amount(edge) if edge.amount else "",
+        dead=source.part.faded or target.part.faded or target.part.standing.health == "bad",
+    )
+
+
+def _amount(edge: Edge) -> str:
+    return f"{formats.significant(edge.amount or 0)} {edge.unit}"
+
+
+def _level(level: Level) -> str:
+    if level.name.endswith(BYTES):
+        return f"{level.name.removesuffix(BYTES)} {formats.percent(level.used, level.bound)}"
+    bound = f" / {level.bound:,.0f}" if level.bound else ""
+    return f"{level.name} {level.used:,.0f}{bound}"
+
+
+def _short(text: str, chars: int) -> str:
+    return text if len(text) <= chars else f"{text[: chars - 1]}…"
