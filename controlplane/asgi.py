@@ -237,7 +237,7 @@ def build(role: str) -> Entrance:
 def _told(gateway: DrainedGateway | None, pages: BoundedPages | None, probes: Probes) -> Told:
     """What this process says at a heartbeat."""
     own = gateway.told() if gateway else Told({})
-    levels = {"event loop delay, ms": (round(MS_PER_S * probes.pulse.late_s), LOOP_LATE_MS_MAX)}
+    levels = {"ms event loop delay": (round(MS_PER_S * probes.pulse.lately_s), LOOP_LATE_MS_MAX)}
     if pages is not None:
         levels["page requests"] = pages.places
     return own._replace(levels={**levels, **own.levels})

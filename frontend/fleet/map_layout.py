@@ -7,25 +7,26 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import log10
 
-from controlplane.composed.livemap.parts import LAYERS, Edge, Level, LiveMap, Part
+from controlplane.composed.livemap.parts import LAYERS, STORES, Edge, Level, LiveMap, Part
 from frontend.shared import formats
 
 WIDTH, TOP = 1_180, 34
-BOX_WIDTH, BOX_HEIGHT, ROW_HEIGHT = 172, 48, 62
+BOX_WIDTH, BOX_HEIGHT, ROW_HEIGHT = 166, 48, 62
 COLUMN = (WIDTH - BOX_WIDTH) / (len(LAYERS) - 1)
 BEND = 60
 DETAIL_WIDTH, LINE_HEIGHT, DETAIL_PADDING = 290, 16, 8
-NAME_CHARS, DETAIL_CHARS = 22, 46
+NAME_CHARS, STATE_CHARS, DETAIL_CHARS = 21, 26, 46
 LINE_MIN, LINE_MAX = 1.0, 5.0
 BYTES = ", bytes"
-COLUMN_HEADS = ("Callers", "Gateways, web", "Nodes, hosts", "Stores, jobs", "Outside")
+MINUTE_S = 60
+COLUMN_HEADS = ("Callers", "Processes", "Nodes, hosts", "Stores", "Outside")
 HEADS = dict(zip(LAYERS, COLUMN_HEADS, strict=True))
 KINDS = {
-    "all": "Gateway and web", "gateway": "Gateway", "web": "Web", "worker": "Worker",
+    "all": "Gateway, web", "gateway": "Gateway", "web": "Web", "worker": "Worker",
     "beat": "Beat", "clients": "Clients", "proxy": "Proxy", "node": "Node", "pool": "Pool",
-    "host": "Host", "postgres": "PostgreSQL", "redis": "Redis", "provider": "Hosted provider",
-    "identity": "Identity provider", "collector": "Telemetry collector",
-    "webhook": "Webhook target",
+    "host": "Host", "postgres": "PostgreSQL", "redis": "Redis", "provider": "Provider",
+    "identity": "Identity provider", "collector": "Collector",
+    "webhook": "Webhook",
 }  # fmt: skip
 
 
@@ -49,7 +50,7 @@ class DrawnPart:
     @property
     def subtitle(self) -> str:
         state = self.part.standing.state
-        return f"{self.kind} · {state}" if self.part.name else state
+        return _short(f"{self.kind} · {state}" if self.part.name else state, STATE_CHARS)
 
     @property
     def label(self) -> str:
@@ -68,7 +69,10 @@ class DrawnPart:
 
     @property
     def heard(self) -> str:
-        return "now" if self.part.age_s is None else f"{formats.significant(self.part.age_s, 2)} s"
+        """How long ago it was heard of: at this moment, where it was asked itself."""
+        if self.part.age_s is None:
+            return "now" if self.part.layer == STORES else formats.MISSING
+        return f"{self.part.age_s:.1f} s" if self.part.age_s < MINUTE_S else lasted(self.part.age_s)
 
     @property
     def levels(self) -> list[str]:
@@ -79,12 +83,14 @@ class DrawnPart:
         return [f"{formats.rate(rate)} {name}/s" for name, rate in self.part.rates.items() if rate]
 
     @property
+    def flows(self) -> list[str]:
+        return [*self.rates, *self.traffic]
+
+    @property
     def dialled(self) -> str:
         """How long it took to connect, and to agree on TLS."""
         told = {"connect": self.part.connect_ms, "TLS": self.part.tls_ms}
-        known = [
-            f"{name} {formats.significant(ms)} ms" for name, ms in told.items() if ms is not None
-        ]
+        known = [f"{name} {ms:.1f} ms" for name, ms in told.items() if ms is not None]
         return ", ".join(known) or formats.MISSING
 
     @property
@@ -96,10 +102,9 @@ class DrawnPart:
             f"up {self.up}, heard {self.heard} ago" if part.age_s is not None else f"up {self.up}",
             part.version and f"version {part.version}",
             *self.levels,
-            *self.rates,
             self.dialled if part.connect_ms is not None else "",
             part.problem,
-            *self.traffic,
+            *self.flows,
         ]
         kept = [_short(line, DETAIL_CHARS) for line in lines if line]
         top = self.y - DETAIL_PADDING - LINE_HEIGHT * len(kept)
@@ -162,7 +167,7 @@ def lasted(seconds: float | None) -> str:
     """The two largest units of a time."""
     if seconds is None:
         return formats.MISSING
-    minutes, rest = divmod(int(seconds), 60)
+    minutes, rest = divmod(int(seconds), MINUTE_S)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
     if days:
@@ -203,14 +208,16 @@ def _edge(edge: Edge, source: DrawnPart, target: DrawnPart) -> DrawnEdge:
 
 
 def _amount(edge: Edge) -> str:
-    return f"{formats.significant(edge.amount or 0)} {edge.unit}"
+    amount = edge.amount or 0
+    whole = float(amount).is_integer()
+    return f"{amount:,.0f} {edge.unit}" if whole else f"{formats.significant(amount)} {edge.unit}"
 
 
 def _level(level: Level) -> str:
     if level.name.endswith(BYTES):
         return f"{level.name.removesuffix(BYTES)} {formats.percent(level.used, level.bound)}"
     bound = f" / {level.bound:,.0f}" if level.bound else ""
-    return f"{level.name} {level.used:,.0f}{bound}"
+    return f"{level.used:,.0f}{bound} {level.name}"
 
 
 def _short(text: str, chars: int) -> str:

@@ -18,7 +18,7 @@ from controlplane.fleet.overview import NodeView
 
 GATEWAYS, PAGES = ("all", "gateway"), ("all", "web")
 CONNECTOR_ENGINE = "hosted"
-REQUESTS, JOBS, TRACES = "requests/s", "jobs", "traces/s"
+REQUESTS, TRACES, JOBS, CONNECTIONS = "req/s", "traces/s", "jobs", "conn."
 EDGES_MAX = 400
 
 
@@ -63,7 +63,7 @@ def _from_processes(
         if life.kind == WORKER:
             yield from (Edge(own, part.id) for part in _of(parts, dials.WEBHOOK))
         for address, count in life.proxies.items():
-            yield Edge(part_id(PROXY, address), own, count, "connections")
+            yield Edge(part_id(PROXY, address), own, count, CONNECTIONS)
 
 
 def _to_nodes(

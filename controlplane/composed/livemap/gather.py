@@ -19,7 +19,6 @@ from controlplane.composed.livemap.parts import (
     POOL,
     PROXY,
     SERVING,
-    STORES,
     WORKING,
     Level,
     LiveMap,
@@ -70,17 +69,13 @@ def live_map(*, actor: Actor) -> LiveMap:
     grouped = len(nodes) > NODES_DRAWN_MAX
     parts = [
         *_caller_parts(processes),
-        *(process_part(each, _layer(each)) for each in processes),
+        *(process_part(each, SERVING) for each in processes),
         *(_pool_parts(nodes, stores.now) if grouped else _node_parts(nodes, stores.now)),
         *_host_parts(actor, stores.now),
         *_dialled_parts(stores),
     ]
     runs = {} if grouped else _hosts_of_nodes()
     return LiveMap(parts, edges_of(parts, processes, nodes, runs, stores.jobs_waiting))
-
-
-def _layer(known: Known) -> str:
-    return SERVING if known.life.kind in SERVERS else STORES
 
 
 def _caller_parts(processes: Iterable[Known]) -> Iterator[Part]:

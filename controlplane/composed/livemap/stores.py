@@ -17,7 +17,7 @@ INSTANCE_CHARS = 12
 POSTGRES_SAYS = """
     SELECT now(), extract(epoch FROM now() - pg_postmaster_start_time())::float8,
            current_setting('server_version'), current_setting('max_connections')::integer,
-           (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend')
+           (SELECT sum(numbackends)::integer FROM pg_stat_database)
 """
 
 
