@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import log10
+from textwrap import wrap
 
 from controlplane.composed.livemap.parts import LAYERS, STORES, Edge, Level, LiveMap, Part
 from frontend.shared import formats
@@ -14,8 +15,11 @@ WIDTH, TOP = 1_180, 34
 BOX_WIDTH, BOX_HEIGHT, ROW_HEIGHT = 166, 48, 62
 COLUMN = (WIDTH - BOX_WIDTH) / (len(LAYERS) - 1)
 BEND = 60
-DETAIL_WIDTH, LINE_HEIGHT, DETAIL_PADDING = 290, 16, 8
-NAME_CHARS, STATE_CHARS, DETAIL_CHARS = 21, 26, 46
+# What is shown of a part on demand has its place below all parts.
+DETAIL_LINES, DETAIL_CHARS, LINE_HEIGHT, DETAIL_PADDING = 4, 190, 16, 10
+DETAIL_HEIGHT = DETAIL_LINES * LINE_HEIGHT + 2 * DETAIL_PADDING
+DETAIL_SEPARATOR = " · "
+NAME_CHARS, STATE_CHARS = 21, 26
 LINE_MIN, LINE_MAX = 1.0, 5.0
 BYTES = ", bytes"
 MINUTE_S = 60
@@ -94,29 +98,22 @@ class DrawnPart:
         return ", ".join(known) or formats.MISSING
 
     @property
-    def details(self) -> list[tuple[float, str]]:
-        """Lines of what is shown on demand, each with its place above the box."""
+    def details(self) -> list[tuple[int, str]]:
+        """Lines of what is shown on demand, as many as there is room for, each with its place."""
         part = self.part
-        lines = [
+        told = [
             f"{self.label}: {part.standing.state}",
-            f"up {self.up}, heard {self.heard} ago" if part.age_s is not None else f"up {self.up}",
-            part.version and f"version {part.version}",
-            *self.levels,
-            self.dialled if part.connect_ms is not None else "",
             part.problem,
+            f"up {self.up}",
+            f"heard {self.heard} ago" if part.age_s is not None else "",
+            f"version {part.version}" if part.version else "",
+            self.dialled if part.connect_ms is not None else "",
+            *self.levels,
             *self.flows,
         ]
-        kept = [_short(line, DETAIL_CHARS) for line in lines if line]
-        top = self.y - DETAIL_PADDING - LINE_HEIGHT * len(kept)
-        return [(top + LINE_HEIGHT * place, line) for place, line in enumerate(kept)]
-
-    @property
-    def detail_box(self) -> tuple[float, float, float, float]:
-        """Its left, top, width and height: its right side is that of the part."""
-        count = len(self.details)
-        height = LINE_HEIGHT * count + DETAIL_PADDING
-        left = max(0.0, self.x + BOX_WIDTH - DETAIL_WIDTH)
-        return left, self.y - height - DETAIL_PADDING - LINE_HEIGHT / 2, DETAIL_WIDTH, height
+        text = DETAIL_SEPARATOR.join(each for each in told if each)
+        lines = wrap(text, DETAIL_CHARS, max_lines=DETAIL_LINES, placeholder=" …")
+        return [(LINE_HEIGHT * (n + 1) + 4, line) for n, line in enumerate(lines)]
 
 
 @dataclass(frozen=True)
@@ -133,12 +130,18 @@ class DrawnEdge:
 
 @dataclass(frozen=True)
 class Drawing:
-    """All of it, with the heads of its columns and its size."""
+    """All of it, with the heads of its columns, its height, and the top of what is on demand."""
 
     parts: list[DrawnPart]
     edges: list[DrawnEdge]
     heads: list[tuple[float, str]]
     height: float
+    detail_top: float
+
+    @property
+    def hint_y(self) -> float:
+        """Where it says how more is shown."""
+        return self.detail_top + LINE_HEIGHT + DETAIL_PADDING
 
 
 def drawing_of(found: LiveMap) -> Drawing:
@@ -160,7 +163,8 @@ def drawing_of(found: LiveMap) -> Drawing:
         (round(place * COLUMN + BOX_WIDTH / 2, 1), HEADS[layer])
         for place, layer in enumerate(LAYERS)
     ]
-    return Drawing(list(drawn.values()), edges, heads, TOP + rows_most * ROW_HEIGHT)
+    bottom = TOP + rows_most * ROW_HEIGHT
+    return Drawing(list(drawn.values()), edges, heads, bottom + DETAIL_HEIGHT, bottom)
 
 
 def lasted(seconds: float | None) -> str:
@@ -202,7 +206,8 @@ def _edge(edge: Edge, source: DrawnPart, target: DrawnPart) -> DrawnEdge:
         width=round(min(width, LINE_MAX), 1),
         x=round((begin[0] + end_x) / 2 + (0.75 * BEND if bend > 0 else 0), 1),
         y=round((begin[1] + end_y) / 2 - 3, 1),
-        words=_amount(edge) if edge.amount else "",
+        # Between columns that are no neighbours there are other parts.
+        words=_amount(edge) if edge.amount and end_x - begin[0] < COLUMN else "",
         dead=source.part.faded or target.part.faded or target.part.standing.health == "bad",
     )
 
@@ -210,7 +215,7 @@ def _edge(edge: Edge, source: DrawnPart, target: DrawnPart) -> DrawnEdge:
 def _amount(edge: Edge) -> str:
     amount = edge.amount or 0
     whole = float(amount).is_integer()
-    return f"{amount:,.0f} {edge.unit}" if whole else f"{formats.significant(amount)} {edge.unit}"
+    return f"{amount:,.0f} {edge.unit}" if whole else f"{formats.significant(amount, 2)} {edge.unit}"
 
 
 def _level(level: Level) -> str:

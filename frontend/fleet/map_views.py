@@ -9,7 +9,7 @@ from django.utils.cache import patch_vary_headers
 
 from controlplane.composed.livemap.gather import live_map as live_map_read
 from controlplane.core.permissions import Action
-from frontend.fleet.map_layout import BOX_HEIGHT, BOX_WIDTH, WIDTH, drawing_of
+from frontend.fleet.map_layout import BOX_HEIGHT, BOX_WIDTH, DETAIL_HEIGHT, WIDTH, drawing_of
 from frontend.shared.access import Viewer, page, show
 
 # So that what is gone for four seconds is shown as gone within five.
@@ -27,6 +27,7 @@ def _now(viewer: Viewer) -> dict[str, Any]:
         "width": WIDTH,
         "box_width": BOX_WIDTH,
         "box_height": BOX_HEIGHT,
+        "detail_height": DETAIL_HEIGHT,
     }
 
 

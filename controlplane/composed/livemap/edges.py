@@ -53,9 +53,8 @@ def _from_processes(
             for part in _of(parts, dials.COLLECTOR):
                 yield Edge(own, part.id, life.rates.get("traces"), TRACES)
         else:
-            yield Edge(
-                own, dials.REDIS, jobs_waiting if life.kind == WORKER else None, "jobs waiting"
-            )
+            waiting = jobs_waiting if life.kind == WORKER else None
+            yield Edge(own, dials.REDIS, waiting, JOBS)
         if life.kind not in (*GATEWAYS, BEAT):
             yield Edge(own, dials.POSTGRES)
         if life.kind in PAGES:
