@@ -26,7 +26,7 @@ from django.utils.module_loading import import_string
 
 from controlplane.bounded_pages import BoundedPages
 from controlplane.bridge.http.connection import DOORS
-from controlplane.core.jobs.process import ProcessBeat, Told
+from controlplane.core.jobs.process import ProcessBeat, ProcessFacts
 from controlplane.core.scrape import CONTENT_TYPE, OWN_METRICS, REFUSED, may_scrape
 from controlplane.gateway.http.exchange import Answering
 from controlplane.kernel.apis import error_body
@@ -80,7 +80,7 @@ class DrainedGateway(Answering, Protocol):
     async def metrics(self, *, late_s: float) -> bytes:
         """What this process tells Prometheus; `late_s` is how late its event loop comes."""
 
-    def told(self) -> Told:
+    def told(self) -> ProcessFacts:
         """What its heartbeats say."""
 
 
@@ -234,9 +234,11 @@ def build(role: str) -> Entrance:
     )
 
 
-def _told(gateway: DrainedGateway | None, pages: BoundedPages | None, probes: Probes) -> Told:
+def _told(
+    gateway: DrainedGateway | None, pages: BoundedPages | None, probes: Probes
+) -> ProcessFacts:
     """What this process says at a heartbeat."""
-    own = gateway.told() if gateway else Told({})
+    own = gateway.told() if gateway else ProcessFacts({})
     levels = {"ms event loop delay": (round(MS_PER_S * probes.pulse.lately_s), LOOP_LATE_MS_MAX)}
     if pages is not None:
         levels["page requests"] = pages.places

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import log10
 from textwrap import wrap
 
-from controlplane.composed.livemap.parts import LAYERS, STORES, Edge, Level, LiveMap, Part
+from controlplane.composed.livemap.parts import LAYERS, STORES, LiveMap, MapEdge, MapLevel, MapPart
 from frontend.shared import formats
 
 WIDTH, TOP = 1_180, 34
@@ -38,7 +38,7 @@ KINDS = {
 class DrawnPart:
     """A part at its place; `traffic` are the words of edges that begin there."""
 
-    part: Part
+    part: MapPart
     x: float
     y: float
     traffic: list[str]
@@ -146,7 +146,7 @@ class Drawing:
 
 def drawing_of(found: LiveMap) -> Drawing:
     """Parts in columns from left to right, each column in the middle of the height."""
-    columns: dict[str, list[Part]] = defaultdict(list)
+    columns: dict[str, list[MapPart]] = defaultdict(list)
     for part in found.parts:
         columns[part.layer].append(part)
     rows_most = max(map(len, columns.values()))
@@ -181,7 +181,7 @@ def lasted(seconds: float | None) -> str:
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
-def _traffic(edges: Iterable[Edge], names: dict[str, Part]) -> dict[str, list[str]]:
+def _traffic(edges: Iterable[MapEdge], names: dict[str, MapPart]) -> dict[str, list[str]]:
     told: dict[str, list[str]] = defaultdict(list)
     for edge in edges:
         target = names[edge.target]
@@ -190,7 +190,7 @@ def _traffic(edges: Iterable[Edge], names: dict[str, Part]) -> dict[str, list[st
     return told
 
 
-def _edge(edge: Edge, source: DrawnPart, target: DrawnPart) -> DrawnEdge:
+def _edge(edge: MapEdge, source: DrawnPart, target: DrawnPart) -> DrawnEdge:
     begin = source.x + BOX_WIDTH, source.y + BOX_HEIGHT / 2
     end_y = target.y + BOX_HEIGHT / 2
     end_x, bend = target.x, -BEND
@@ -212,13 +212,15 @@ def _edge(edge: Edge, source: DrawnPart, target: DrawnPart) -> DrawnEdge:
     )
 
 
-def _amount(edge: Edge) -> str:
+def _amount(edge: MapEdge) -> str:
     amount = edge.amount or 0
     whole = float(amount).is_integer()
-    return f"{amount:,.0f} {edge.unit}" if whole else f"{formats.significant(amount, 2)} {edge.unit}"
+    return (
+        f"{amount:,.0f} {edge.unit}" if whole else f"{formats.significant(amount, 2)} {edge.unit}"
+    )
 
 
-def _level(level: Level) -> str:
+def _level(level: MapLevel) -> str:
     if level.name.endswith(BYTES):
         return f"{level.name.removesuffix(BYTES)} {formats.percent(level.used, level.bound)}"
     bound = f" / {level.bound:,.0f}" if level.bound else ""

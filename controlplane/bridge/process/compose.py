@@ -36,7 +36,7 @@ from controlplane.bridge.record.recorder import PostgresRecorder
 from controlplane.bridge.record.traces import TraceQueue
 from controlplane.bridge.record.waiting import WaitingSampler
 from controlplane.bridge.safety.client import SafetyClient
-from controlplane.core.jobs.process import Told
+from controlplane.core.jobs.process import ProcessFacts
 from controlplane.gateway.app_state import AppState
 from controlplane.gateway.batches.runner import BatchRunner
 from controlplane.gateway.http.app import GatewayApp
@@ -221,15 +221,15 @@ class RunningGateway:
             "degraded": [] if self._limits_shared else [LIMITS_ALONE],
         }
 
-    def told(self) -> Told:
+    def told(self) -> ProcessFacts:
         """What heartbeats say of this gateway; nothing before it has started."""
         if self._app is None:
-            return Told({})
+            return ProcessFacts({})
         facts = self.readiness()
         links = [link.account for link in self.fleet.nodes().values()]
         queued = sum(each.waiting for each in self._app.state.waiting.kinds().values())
         counted = self.recorder.totals.requests
-        return Told(
+        return ProcessFacts(
             levels={
                 "connections": (DOORS.open, DOORS.open_max),
                 "queued requests": (queued, 0),

@@ -40,7 +40,7 @@ SECURE = ("https", "rediss")
 SSL_REQUEST, SSL_YES = struct.pack("!ii", 8, 80_877_103), b"S"
 
 
-class Target(NamedTuple):
+class DialTarget(NamedTuple):
     """What to dial: a host and port, or a socket's `path`. `private` permits our own network."""
 
     kind: str
@@ -63,7 +63,7 @@ def outside_dial() -> int:
     return sum(not life.problem for life in found)
 
 
-def dial(target: Target) -> Life:
+def dial(target: DialTarget) -> Life:
     """Connect, and agree on TLS where it has that."""
     took: dict[str, Any] = {}
     problem = ""
@@ -75,7 +75,7 @@ def dial(target: Target) -> Life:
     return Life(kind=target.kind, name=target.name, problem=problem, **took)
 
 
-def _connect(target: Target, took: dict[str, Any]) -> socket.socket:
+def _connect(target: DialTarget, took: dict[str, Any]) -> socket.socket:
     if target.path:
         began_s = monotonic_s()
         wire = socket.socket(socket.AF_UNIX)
@@ -93,7 +93,7 @@ def _connect(target: Target, took: dict[str, Any]) -> socket.socket:
     return wire
 
 
-def _secure(target: Target, wire: socket.socket, took: dict[str, Any]) -> None:
+def _secure(target: DialTarget, wire: socket.socket, took: dict[str, Any]) -> None:
     began_s = monotonic_s()
     secure = target.secure
     if target.kind == POSTGRES and not target.path:
@@ -114,7 +114,7 @@ def _ms_since(began_s: float) -> float:
     return round(MS_PER_S * (monotonic_s() - began_s), 2)
 
 
-def _targets() -> Iterator[Target]:
+def _targets() -> Iterator[DialTarget]:
     yield _postgres()
     yield _target(REDIS, "", settings.REDIS_URL)
     if settings.OIDC_ISSUER:
@@ -126,14 +126,14 @@ def _targets() -> Iterator[Target]:
     yield from _webhooks()
 
 
-def _postgres() -> Target:
+def _postgres() -> DialTarget:
     told = settings.DATABASES["default"]
     host, port = str(told.get("HOST") or "localhost"), int(told.get("PORT") or 5_432)
     path = f"{host}/.s.PGSQL.{port}" if host.startswith("/") else ""
-    return Target(POSTGRES, "", host, port, path)
+    return DialTarget(POSTGRES, "", host, port, path)
 
 
-def _webhooks() -> Iterator[Target]:
+def _webhooks() -> Iterator[DialTarget]:
     """One for each host, whoever's channels lead there: a map names no tenant."""
     ids = Organization.objects.order_by("id").values_list("id", flat=True)
     with organization_scope([EVERYONE, *ids]):
@@ -146,13 +146,13 @@ def _webhooks() -> Iterator[Target]:
         yield _target(WEBHOOK, _place(address), address, private=settings.WEBHOOKS_PRIVATE)
 
 
-def _target(kind: str, name: str, url: str, *, private: bool = True) -> Target:
+def _target(kind: str, name: str, url: str, *, private: bool = True) -> DialTarget:
     parts = urlsplit(url)
     if parts.scheme == "unix":
-        return Target(kind, name, path=unquote(parts.path))
+        return DialTarget(kind, name, path=unquote(parts.path))
     host, port = parts.hostname or "", parts.port or PORTS.get(parts.scheme, 443)
     secure = parts.scheme in SECURE
-    return Target(kind, name[:NAME_CHARS_MAX], host, port, secure=secure, private=private)
+    return DialTarget(kind, name[:NAME_CHARS_MAX], host, port, secure=secure, private=private)
 
 
 def _place(url: str) -> str:

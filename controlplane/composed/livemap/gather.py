@@ -20,10 +20,10 @@ from controlplane.composed.livemap.parts import (
     PROXY,
     SERVING,
     WORKING,
-    Level,
     LiveMap,
-    Part,
-    Standing,
+    MapHealth,
+    MapLevel,
+    MapPart,
     dialled_part,
     levelled,
     part_id,
@@ -47,15 +47,15 @@ NODES_DRAWN_MAX = 24
 SERVERS = ("all", "gateway", "web")
 US_PER_S = 1_000_000
 NODE_STANDINGS = {
-    "ready": Standing("ok", "ready"),
-    "pending": Standing("warn", "waits for approval"),
-    "held": Standing("warn", "held back"),
-    "draining": Standing("warn", "draining"),
-    "drained": Standing("off", "drained"),
-    "leaving": Standing("off", "leaving"),
-    "quarantined": Standing("bad", "quarantined"),
-    "away": Standing("bad", "not connected"),
-    "new": Standing("off", "never connected"),
+    "ready": MapHealth("ok", "ready"),
+    "pending": MapHealth("warn", "waits for approval"),
+    "held": MapHealth("warn", "held back"),
+    "draining": MapHealth("warn", "draining"),
+    "drained": MapHealth("off", "drained"),
+    "leaving": MapHealth("off", "leaving"),
+    "quarantined": MapHealth("bad", "quarantined"),
+    "away": MapHealth("bad", "not connected"),
+    "new": MapHealth("off", "never connected"),
 }
 
 
@@ -78,19 +78,21 @@ def live_map(*, actor: Actor) -> LiveMap:
     return LiveMap(parts, edges_of(parts, processes, nodes, runs, stores.jobs_waiting))
 
 
-def _caller_parts(processes: Iterable[Known]) -> Iterator[Part]:
+def _caller_parts(processes: Iterable[Known]) -> Iterator[MapPart]:
     """Clients, who tell nothing of themselves, and proxies as far as they have connections."""
     open_now: Counter[str] = Counter()
     for known in processes:
         if standing_of(known) != GONE:
             open_now.update(known.life.proxies)
-    yield Part(CLIENTS, CALLERS, CLIENTS, "", Standing("off", "not watched"))
+    yield MapPart(CLIENTS, CALLERS, CLIENTS, "", MapHealth("off", "not watched"))
     for address, count in sorted(open_now.items()):
-        part = Part(part_id(PROXY, address), CALLERS, PROXY, address, Standing("ok", "connected"))
-        yield levelled(part, [Level("connections", count, 0)])
+        part = MapPart(
+            part_id(PROXY, address), CALLERS, PROXY, address, MapHealth("ok", "connected")
+        )
+        yield levelled(part, [MapLevel("connections", count, 0)])
 
 
-def _node_parts(nodes: list[NodeView], now: datetime) -> Iterator[Part]:
+def _node_parts(nodes: list[NodeView], now: datetime) -> Iterator[MapPart]:
     started = {
         (row.node_id, row.epoch): row.created_at
         for row in NodeStart.objects.filter(node__in=[view.node for view in nodes])
@@ -99,7 +101,7 @@ def _node_parts(nodes: list[NodeView], now: datetime) -> Iterator[Part]:
         facts = view.node.facts
         since = started.get((view.node.id, facts.get("epoch"))) if view.links else None
         yield levelled(
-            Part(
+            MapPart(
                 id=part_id(NODE, view.node.name),
                 layer=WORKING,
                 kind=NODE,
@@ -115,12 +117,12 @@ def _node_parts(nodes: list[NodeView], now: datetime) -> Iterator[Part]:
         )
 
 
-def _node_standing(view: NodeView, now: datetime) -> Standing:
+def _node_standing(view: NodeView, now: datetime) -> MapHealth:
     standing = NODE_STANDINGS[view.state]
     if not view.links:
         return standing
     if view.breaker == "open" and standing.health == "ok":
-        standing = Standing("bad", "breaker open")
+        standing = MapHealth("bad", "breaker open")
     return told_standing(standing, _age_s(view.seen_at, now) or 0.0)
 
 
@@ -129,48 +131,48 @@ def _node_rates(view: NodeView) -> dict[str, float]:
     return {"tokens": running * US_PER_S / step_us} if running and step_us else {}
 
 
-def _node_levels(view: NodeView) -> Iterator[Level]:
+def _node_levels(view: NodeView) -> Iterator[MapLevel]:
     if not view.links:
         return
-    yield Level("jobs", view.total("active"), view.total("credits"))
+    yield MapLevel("jobs", view.total("active"), view.total("credits"))
     if (waiting := view.latest("waiting")) is not None:
-        yield Level("waiting sequences", waiting, 0)
+        yield MapLevel("waiting sequences", waiting, 0)
     if (share := view.kv_share) is not None:
         blocks = view.latest("kv_blocks") or 0
-        yield Level("KV blocks", round(share * blocks), blocks)
+        yield MapLevel("KV blocks", round(share * blocks), blocks)
 
 
-def _pool_parts(nodes: list[NodeView], now: datetime) -> Iterator[Part]:
+def _pool_parts(nodes: list[NodeView], now: datetime) -> Iterator[MapPart]:
     pools: dict[str, list[NodeView]] = defaultdict(list)
     for view in nodes:
         pools[view.node.pool].append(view)
     for name, views in sorted(pools.items()):
         ready = sum(_node_standing(view, now).health == "ok" for view in views)
         health = "ok" if ready == len(views) else "warn" if ready else "bad"
-        part = Part(
+        part = MapPart(
             id=part_id(POOL, name),
             layer=WORKING,
             kind=POOL,
             name=name,
-            standing=Standing(health, f"{ready} of {len(views)} ready"),
+            standing=MapHealth(health, f"{ready} of {len(views)} ready"),
         )
         active, places = (sum(v.total(fact) for v in views) for fact in ("active", "credits"))
-        yield levelled(part, [Level("jobs", active, places)])
+        yield levelled(part, [MapLevel("jobs", active, places)])
 
 
-def _host_parts(actor: Actor, now: datetime) -> Iterator[Part]:
+def _host_parts(actor: Actor, now: datetime) -> Iterator[MapPart]:
     for host in host_list(user=actor):
         age_s = _age_s(host.seen_at, now)
-        standing = Standing("off", "never connected")
+        standing = MapHealth("off", "never connected")
         if age_s is not None:
-            standing = told_standing(Standing("ok", "reports"), age_s)
+            standing = told_standing(MapHealth("ok", "reports"), age_s)
         told = host.inventory
         levels = [
-            Level(f"{name}, bytes", told[name] - told[f"{name}_free"], told[name])
+            MapLevel(f"{name}, bytes", told[name] - told[f"{name}_free"], told[name])
             for name in ("memory", "disk")
             if told.get(name) and told.get(f"{name}_free") is not None
         ]
-        part = Part(
+        part = MapPart(
             id=part_id(HOST, host.name),
             layer=WORKING,
             kind=HOST,
@@ -187,7 +189,7 @@ def _hosts_of_nodes() -> dict[str, str]:
     return dict(rows)
 
 
-def _dialled_parts(stores: Stores) -> Iterator[Part]:
+def _dialled_parts(stores: Stores) -> Iterator[MapPart]:
     known = {
         (each.life.kind, each.life.name): each
         for each in stores.known

@@ -22,18 +22,18 @@ DIALLED_LATE_S = 30.0
 FULL_SHARE = 0.85
 
 
-class Standing(NamedTuple):
+class MapHealth(NamedTuple):
     """`health` is ok, warn, bad or off; `state` says it in a word."""
 
     health: str
     state: str
 
 
-LIVE, LATE, GONE = Standing("ok", "live"), Standing("warn", "late"), Standing("bad", "gone")
-UNKNOWN = Standing("off", "not checked")
+LIVE, LATE, GONE = MapHealth("ok", "live"), MapHealth("warn", "late"), MapHealth("bad", "gone")
+UNKNOWN = MapHealth("off", "not checked")
 
 
-class Level(NamedTuple):
+class MapLevel(NamedTuple):
     """How much of something is used; `bound` is 0 where there is none."""
 
     name: str
@@ -46,18 +46,18 @@ class Level(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Part:
+class MapPart:
     """One part. `age_s` is the age of what is known, None where it was asked just now."""
 
     id: str
     layer: str
     kind: str
     name: str
-    standing: Standing
+    standing: MapHealth
     version: str = ""
     up_s: float | None = None
     age_s: float | None = None
-    levels: list[Level] = field(default_factory=list)
+    levels: list[MapLevel] = field(default_factory=list)
     rates: dict[str, float] = field(default_factory=dict)
     connect_ms: float | None = None
     tls_ms: float | None = None
@@ -69,7 +69,7 @@ class Part:
         return self.standing in (LATE, GONE, UNKNOWN)
 
     @property
-    def fullest(self) -> Level | None:
+    def fullest(self) -> MapLevel | None:
         """Of what has a bound, what is nearest to it."""
         return max(
             (each for each in self.levels if each.bound), key=lambda each: each.share, default=None
@@ -77,7 +77,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Edge:
+class MapEdge:
     """Who calls whom, and how much goes there: `amount` of `unit`, None where it is not known."""
 
     source: str
@@ -88,8 +88,8 @@ class Edge:
 
 @dataclass(frozen=True)
 class LiveMap:
-    parts: list[Part]
-    edges: list[Edge]
+    parts: list[MapPart]
+    edges: list[MapEdge]
 
 
 def part_id(kind: str, name: str) -> str:
@@ -98,61 +98,61 @@ def part_id(kind: str, name: str) -> str:
     return f"{kind}-{words}" if words else kind
 
 
-def standing_of(known: Known) -> Standing:
+def standing_of(known: Known) -> MapHealth:
     """Of a process by its own heartbeats."""
     if known.age_s > GONE_S:
         return GONE
     if known.age_s > LATE_S:
         return LATE
-    return Standing("warn", "degraded") if known.life.problem else LIVE
+    return MapHealth("warn", "degraded") if known.life.problem else LIVE
 
 
-def process_part(known: Known, layer: str) -> Part:
+def process_part(known: Known, layer: str) -> MapPart:
     return _part(known, layer, _crowded(standing_of(known), _levels(known.life)))
 
 
-def dialled_part(known: Known, layer: str) -> Part:
+def dialled_part(known: Known, layer: str) -> MapPart:
     """Of what a worker has dialled."""
-    standing = Standing("ok", "reachable")
+    standing = MapHealth("ok", "reachable")
     if known.age_s > DIALLED_LATE_S:
         standing = UNKNOWN
     elif known.life.problem:
-        standing = Standing("bad", "unreachable")
+        standing = MapHealth("bad", "unreachable")
     return _part(known, layer, standing)
 
 
-def told_standing(standing: Standing, age_s: float) -> Standing:
+def told_standing(standing: MapHealth, age_s: float) -> MapHealth:
     """Of what others tell of: by the age of their word."""
     if age_s > TOLD_GONE_S:
         return GONE
     return LATE if age_s > TOLD_LATE_S else standing
 
 
-def with_dialled(part: Part, dialled: Known | None) -> Part:
+def with_dialled(part: MapPart, dialled: Known | None) -> MapPart:
     """The part with what dialling it took."""
     if dialled is None:
         return part
     return replace(part, connect_ms=dialled.life.connect_ms, tls_ms=dialled.life.tls_ms)
 
 
-def levelled(part: Part, levels: Iterable[Level]) -> Part:
+def levelled(part: MapPart, levels: Iterable[MapLevel]) -> MapPart:
     """The part with these levels, and little room where one is nearly full."""
     told = list(levels)
     return replace(part, levels=told, standing=_crowded(part.standing, told))
 
 
-def _crowded(standing: Standing, levels: list[Level]) -> Standing:
+def _crowded(standing: MapHealth, levels: list[MapLevel]) -> MapHealth:
     full = any(each.share >= FULL_SHARE for each in levels)
-    return Standing("warn", "saturated") if full and standing.health == "ok" else standing
+    return MapHealth("warn", "saturated") if full and standing.health == "ok" else standing
 
 
-def _levels(life: Life) -> list[Level]:
-    return [Level(name, *level) for name, level in life.levels.items()]
+def _levels(life: Life) -> list[MapLevel]:
+    return [MapLevel(name, *level) for name, level in life.levels.items()]
 
 
-def _part(known: Known, layer: str, standing: Standing, **more: Any) -> Part:
+def _part(known: Known, layer: str, standing: MapHealth, **more: Any) -> MapPart:
     life = known.life
-    return Part(
+    return MapPart(
         id=part_id(life.kind, life.name),
         layer=layer,
         kind=life.kind,

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import redis
 
 from controlplane.composed.livemap import dials
-from controlplane.composed.livemap.parts import LIVE, STORES, Level, Part, Standing, levelled
+from controlplane.composed.livemap.parts import LIVE, STORES, MapHealth, MapLevel, MapPart, levelled
 from controlplane.core.jobs.lives import Known, Life, connect_redis, lives_read
 from controlplane.core.queries import rows
 from controlplane.fleet.models import Gateway
@@ -25,8 +25,8 @@ class Stores(NamedTuple):
     """PostgreSQL's clock, both parts, what is known of processes, and jobs that wait in Redis."""
 
     now: datetime
-    postgres: Part
-    redis: Part
+    postgres: MapPart
+    redis: MapPart
     known: list[Known]
     jobs_waiting: int | None
 
@@ -34,7 +34,7 @@ class Stores(NamedTuple):
 def stores_read() -> Stores:
     """Without Redis only gateways are known: by their heartbeats in PostgreSQL."""
     ((now, up_s, version, most, used),) = rows(POSTGRES_SAYS)
-    postgres = Part(
+    postgres = MapPart(
         id=dials.POSTGRES,
         layer=STORES,
         kind=dials.POSTGRES,
@@ -43,30 +43,30 @@ def stores_read() -> Stores:
         version=version.partition(" ")[0],
         up_s=up_s,
     )
-    postgres = levelled(postgres, [Level("connections", used, most)])
+    postgres = levelled(postgres, [MapLevel("connections", used, most)])
     try:
         with connect_redis() as connection:
             known = lives_read(connection)
             waiting: int = connection.llen(JOBS_QUEUE)
             return Stores(now, postgres, _redis_part(connection), known, waiting)
     except redis.RedisError as error:
-        away = Part(
+        away = MapPart(
             id=dials.REDIS,
             layer=STORES,
             kind=dials.REDIS,
             name="",
-            standing=Standing("bad", "unreachable"),
+            standing=MapHealth("bad", "unreachable"),
             problem=str(error)[: dials.PROBLEM_CHARS_MAX],
         )
         return Stores(now, postgres, away, _gateways_known(now), None)
 
 
-def _redis_part(connection: redis.Redis) -> Part:
+def _redis_part(connection: redis.Redis) -> MapPart:
     try:
         said: dict[str, Any] = connection.info()
     except redis.exceptions.NoPermissionError:
         said = {}  # It serves; of itself it may tell nothing.
-    part = Part(
+    part = MapPart(
         id=dials.REDIS,
         layer=STORES,
         kind=dials.REDIS,
@@ -76,9 +76,9 @@ def _redis_part(connection: redis.Redis) -> Part:
         up_s=said.get("uptime_in_seconds"),
         rates={"commands": said["instantaneous_ops_per_sec"]} if said else {},
     )
-    levels = [Level("connections", said.get("connected_clients", 0), said.get("maxclients", 0))]
+    levels = [MapLevel("connections", said.get("connected_clients", 0), said.get("maxclients", 0))]
     if most := said.get("maxmemory", 0):
-        levels.append(Level("memory, bytes", said["used_memory"], most))
+        levels.append(MapLevel("memory, bytes", said["used_memory"], most))
     return levelled(part, levels if said else [])
 
 

@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 Levels = dict[str, tuple[float, float]]
 
 
-class Told(NamedTuple):
+class ProcessFacts(NamedTuple):
     """What a process says at a beat. `counts` only grow; their rates are what is shown."""
 
     levels: Levels
@@ -43,7 +43,7 @@ class Told(NamedTuple):
 class ProcessBeat:
     """Gives a sign each second from `start` to `stop`; without Redis none, without an error."""
 
-    def __init__(self, kind: str, tell: Callable[[], Told]) -> None:
+    def __init__(self, kind: str, tell: Callable[[], ProcessFacts]) -> None:
         self._kind = kind
         self._tell = tell
         self._counts: deque[tuple[float, dict[str, float]]] = deque(maxlen=RATE_BEATS)
