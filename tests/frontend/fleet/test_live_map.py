@@ -77,7 +77,7 @@ def _node(name: str, *, gateway: str = "g1", active: int = 3, **facts: Any) -> N
 def test_only_staff_see_the_map(cast: Cast, door: Redis) -> None:
     alice, stella = signed_in(cast.alice), signed_in(cast.stella)
     assert alice.get("/map").status_code == 403
-    assert alice.get("/api/fleet/map").status_code == 404
+    assert alice.get("/api/fleet/map").status_code == 403
     text = stella.get("/map").content.decode()
     assert 'href="/map"' in text and 'data-poll="1000"' in text
     part = stella.get("/map", headers={"HX-Request": "true"}).content.decode()
