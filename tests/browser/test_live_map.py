@@ -62,7 +62,7 @@ def test_a_phone_shows_the_table_and_nothing_is_lost_in_the_dark(site: Site, wat
 
 
 def test_a_map_that_no_one_answers_for_fades(site: Site, watch: Watch) -> None:
-    watch.allowed.append("Failed to load resource")
+    watch.allowed += ["Failed to load resource", "htmx:"]
     page = watch.sign_in(site, size=DESK)
     page.goto("/map")
     expect(page.locator("svg.map")).to_have_css("opacity", "1")
