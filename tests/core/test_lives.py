@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from itertools import count
 
 import msgspec
 import pytest
@@ -89,7 +90,7 @@ def test_a_process_counts_as_dead_long_before_its_record_goes(door: Redis) -> No
 
 
 async def test_a_serving_process_beats_and_takes_its_record_away(door: Redis) -> None:
-    counts = iter(range(0, 1_000, 10))
+    counts = count(0, 10)
 
     def tell() -> ProcessFacts:
         return ProcessFacts({"queue": (1, 4)}, {"requests": next(counts)}, problem="", instance="i")

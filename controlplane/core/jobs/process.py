@@ -59,18 +59,20 @@ class ProcessBeat:
             self._task.cancel()
             await asyncio.wait({self._task})
             async with _redis() as connection:
-                await self._write(connection, life_drop)
+                await self._write(connection, life_drop, own_life(self._kind, place_name()))
 
     async def _run(self) -> None:
         async with _redis() as connection:
             while True:
-                await self._write(connection, life_put)
+                await self._write(connection, life_put, self._life())
                 await asyncio.sleep(BEAT_S)
 
-    async def _write(self, connection: "Redis", write: Callable[[Any, Life], None]) -> None:
+    async def _write(
+        self, connection: Redis, write: Callable[[Any, Life], None], life: Life
+    ) -> None:
         try:
             async with asyncio.timeout(REDIS_S_MAX), connection.pipeline(transaction=False) as pipe:
-                write(pipe, self._life())
+                write(pipe, life)
                 await pipe.execute()
             self._failing = False
         except (redis.RedisError, OSError, TimeoutError) as error:
@@ -98,5 +100,5 @@ class ProcessBeat:
         )
 
 
-def _redis() -> "Redis":
+def _redis() -> Redis:
     return Redis.from_url(settings.REDIS_URL, **redis_options(Retry))
