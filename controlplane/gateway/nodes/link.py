@@ -51,6 +51,7 @@ class NodeLink(LinkFacts):
         super().__init__(identity, known, Session(LinkSocket(self, send=send, close=close)))
         self.limits = limits
         self.load: frames.Step | None = None
+        self.cpu_permille: int | None = None
         released = partial(host.freed, self)
         self.jobs = LinkJobs(self.account, known, send=self.send_bytes, released=released)
         self._host = host
@@ -351,6 +352,7 @@ class NodeLink(LinkFacts):
             raise BadClaim("pong.number: never sent")
         if not self.session.confirm(frame.received):
             raise BadClaim("pong.received: never sent")
+        self.cpu_permille = frame.cpu_permille
         if self._liveness.ponged(idle=not self.jobs):
             self.breaker.probe()
 
