@@ -1,4 +1,4 @@
-"""What busy nodes were like, by ten seconds: read for the time of a request, kept for three days."""
+"""What busy nodes were like, by ten seconds: read for one request's time, then forgotten."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta

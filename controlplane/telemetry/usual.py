@@ -20,7 +20,7 @@ HOUR = timedelta(hours=1)
 # Of fewer requests of the route, those of the whole model are compared with.
 ROUTE_COUNT_LEAST = 20
 SHARED_MS_MAX = 1_000
-LONGEST_MAX = 10
+LONGEST_MAX = 5
 
 
 @dataclass(frozen=True)

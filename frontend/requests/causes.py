@@ -120,7 +120,7 @@ def compare(series: Mapping[str, Histogram], times: Mapping[str, int | None]) ->
         if us is None or histogram is None or median is None:
             continue
         below = histogram.share_below(us) or 0.0
-        if us >= histogram.maximum and histogram.count > 1:
+        if us and us >= histogram.maximum and histogram.count > 1:
             below = 1.0
         found[measure] = Usual(us, median, below, histogram.count)
     return found

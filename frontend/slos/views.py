@@ -21,6 +21,7 @@ from frontend.shared.forms import changes, says_wrong
 from frontend.shared.panels import TablePanel, panel_csv
 from frontend.slos import objectives
 from frontend.slos.plots import burn_down_figure
+from frontend.slos.worst import read_worst
 
 INSTALLATION = "installation"
 CHANNEL_KINDS = (("webhook", "webhook, signed"), ("slack", "Slack-compatible"), ("email", "e-mail"))
@@ -109,6 +110,7 @@ def slo(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) -> HttpRe
         "marks": found.marks,
         "months": [objectives.month_row(one, objective.target_ppm) for one in found.months],
         "alerts": [(one, objectives.lasted(one)) for one in found.alerts],
+        "worst": read_worst(request, viewer, objective, found.alerts),
         "factors": [
             (rule, f"{rule.factor(objective.period_days):.4g}",
              objectives.window_words(rule.long_min), objectives.window_words(rule.short_min))

@@ -83,7 +83,7 @@ def test_a_slow_request_names_pace_batch_and_who_shared_its_node(cast: Cast) -> 
     # Another tenant is counted, and neither linked nor named.
     assert "1 other request, some of 1 other organization" in text
     assert "1 other request was on its node" in text
-    assert "node-1" not in text and "98" not in text.partition("On the same node")[0][-900:]
+    assert "node-1" not in text and "98" not in text.partition("Beside it on the node")[0][-900:]
     assert 'data-label="Rank"' in text and "longest" in text
 
 
