@@ -17,11 +17,12 @@ from controlplane.kernel.spans import STAGES
 from controlplane.routing.selectors import ruleset_list
 from controlplane.slos import models
 from controlplane.slos.runbooks import runbook_of
-from controlplane.slos.services import seeing
+from controlplane.slos.services import changing, seeing
 from controlplane.slos.standings import STEP_DAY, STEP_HOUR, ObjectiveStatus, floor, standings
 from controlplane.tenants.access import allows
 
 ALERTS_SHOWN_MAX = 50
+DELIVERIES_SHOWN_MAX = 50
 # As many as days are kept of, each whole.
 MONTHS_SHOWN = 13
 NOBODY = "Unassigned"
@@ -119,9 +120,31 @@ def alert_list(*, actor: Actor, organization: UUID) -> list[models.Alert]:
         return list(found)
 
 
+def alert_get(*, actor: Actor, organization: UUID, alert_id: UUID) -> models.Alert:
+    """One alert; raises DoesNotExist."""
+    with seeing(actor, organization):
+        rows = models.Alert.objects.select_related("objective")
+        return rows.get(id=alert_id, organization=organization)
+
+
 def channel_list(*, actor: Actor, organization: UUID) -> list[models.Channel]:
     with seeing(actor, organization):
         return list(models.Channel.objects.filter(organization=organization).order_by("created_at"))
+
+
+def delivery_list(*, actor: Actor, organization: UUID) -> list[models.Delivery]:
+    """The newest messages, newest first, for who may change channels."""
+    with changing(actor, organization):
+        rows = models.Delivery.objects.filter(organization=organization)
+        found = rows.select_related("alert__objective", "channel").order_by("-created_at", "-id")
+        return list(found[:DELIVERIES_SHOWN_MAX])
+
+
+def silences(*, actor: Actor, organization: UUID) -> dict[UUID, models.Silence]:
+    """Those in force, by objective."""
+    with seeing(actor, organization):
+        rows = models.Silence.objects.filter(organization=organization, until__gt=timezone.now())
+        return {one.objective_id: one for one in rows.order_by("until")}
 
 
 def stage_owners() -> dict[str, models.StageOwner]:

@@ -11,7 +11,7 @@ from controlplane.core.permissions import organization_scope
 from controlplane.kernel.objectives.counting import INDICATORS
 from controlplane.kernel.spans import STAGES
 from controlplane.slos import selectors, services
-from controlplane.slos.channels import messages
+from controlplane.slos.channels import words
 from controlplane.slos.models import EVERYONE, Alert
 from controlplane.slos.runbooks import runbook_of, runbook_slugs
 from controlplane.tenants.models import User
@@ -61,10 +61,10 @@ def test_an_alert_of_a_stage_names_who_answers_for_it(database: str) -> None:
         draft=draft(indicator="stage:s1_admission", threshold=5_000, team="edge"),
     )
     alert = Alert(objective=made, severity="page", rule="page_quick", organization=EVERYONE)
-    told = messages.payload(alert, "firing", alert.id)
+    told = words.payload(alert, "firing", alert.id)
     assert told["owner"] == {"team": "edge", "email": "platform@example.org"}
     assert told["runbook"] == "/runbooks/s1-admission"
-    assert "owner: edge" in messages.words(alert, "firing")
+    assert "owner: edge" in words.words(alert, "firing")
     assert selectors.stage_alerts(actor=OPERATOR, organizations=[EVERYONE]) == {}
     with organization_scope([EVERYONE]):
         alert.save()
