@@ -120,7 +120,7 @@ def silence_of(objective: Objective, now: datetime) -> Silence | None:
 def channel_test(*, actor: Actor, organization: uuid.UUID, channel_id: uuid.UUID) -> Delivery:
     """Send a test there with the next messages; one at a time."""
     with changing(actor, organization):
-        channel = Channel.objects.select_for_update().get(id=channel_id, organization=organization)
+        channel = Channel.objects.get(id=channel_id, organization=organization)
         waiting = Delivery.objects.filter(
             channel=channel, event=TEST, sent_at=None, attempts__lt=ATTEMPTS_MAX
         )

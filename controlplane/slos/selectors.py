@@ -14,8 +14,8 @@ from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 from controlplane.kernel.objectives.burn import Count, remaining
 from controlplane.kernel.spans import STAGES
-from controlplane.routing.selectors import ruleset_list
 from controlplane.slos import models
+from controlplane.slos.marks import MARKS_MAX, Mark, marks_between
 from controlplane.slos.runbooks import runbook_of
 from controlplane.slos.services import changing, seeing
 from controlplane.slos.standings import STEP_DAY, STEP_HOUR, ObjectiveStatus, floor, standings
@@ -26,13 +26,6 @@ DELIVERIES_SHOWN_MAX = 50
 # As many as days are kept of, each whole.
 MONTHS_SHOWN = 13
 NOBODY = "Unassigned"
-
-
-class Mark(NamedTuple):
-    """Something that happened while the budget was spent."""
-
-    at: datetime
-    text: str
 
 
 class Spent(NamedTuple):
@@ -102,14 +95,9 @@ def burn_down(*, actor: Actor, organization: UUID, objective_id: UUID) -> BurnDo
         alerts = models.Alert.objects.filter(objective=objective, created_at__gte=opens)
         shown = list(alerts.order_by("-created_at")[:ALERTS_SHOWN_MAX])
         months = _months(objective)
-    if allows(actor, Action.ROUTING_MANAGE):
-        marks += [
-            Mark(one.published_at, f"rules {one.version} published")
-            for one in ruleset_list(actor=actor)
-            if one.published_at is not None and one.published_at >= opens
-        ]
+    marks += marks_between(actor=actor, organization=organization, start=opens, end=timezone.now())
     opens = max(opens, _counted_from(objective, hours))
-    return BurnDown(standing, opens, hours, sorted(marks), shown, months)
+    return BurnDown(standing, opens, hours, sorted(marks)[-MARKS_MAX:], shown, months)
 
 
 def alert_list(*, actor: Actor, organization: UUID) -> list[models.Alert]:

@@ -180,7 +180,7 @@ def _badness(indicator: str) -> Any:
     return _span("s7_bill" if indicator == BILLING else indicator.removeprefix(STAGE))
 
 
-def _whole(expression: Any) -> ExpressionWrapper[Any]:
+def _whole(expression: Any) -> Any:
     return ExpressionWrapper(expression, output_field=BigIntegerField())
 
 

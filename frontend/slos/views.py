@@ -22,6 +22,7 @@ from controlplane.tenants.people.selectors import member_list
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.forms import changes, says_wrong
 from frontend.shared.panels import TablePanel, panel_csv
+from frontend.shared.plots.marks import marked
 from frontend.slos import objectives
 from frontend.slos.handling_views import INSTALLATION, SILENCES
 from frontend.slos.plots import burn_down_figure
@@ -111,7 +112,7 @@ def slo(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) -> HttpRe
         "of": _name(viewer, organization),
         "everyone": organization == EVERYONE,
         "figure": figure,
-        "figures": {figure.name: figure.as_json()},
+        "figures": {figure.name: marked(figure.as_json(), found.marks)},
         "csv": "slo_burn_csv",
         "marks": found.marks,
         "months": [objectives.month_row(one, objective.target_ppm) for one in found.months],

@@ -13,11 +13,13 @@ from django.core import mail
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, ValidationError
 from pytest import MonkeyPatch
 
-from controlplane.core.permissions import organization_scope
+from controlplane.core.permissions import Role, organization_scope
 from controlplane.slos import evaluate, handling, selectors, services
 from controlplane.slos.channels import messages, words
 from controlplane.slos.models import EVERYONE, Alert, Objective, Silence
 from controlplane.slos.standings import floor
+from controlplane.tenants.models import User
+from controlplane.tenants.people.services import membership_set
 from tests.support.money import rows
 from tests.support.objectives import Receiver, count, draft, receiver
 from tests.support.people import Cast, make_cast
@@ -86,13 +88,20 @@ def test_only_who_builds_may_handle_and_only_what_is_of_their_organization(
 ) -> None:
     alert = _fired(objective)
     of: dict[str, Any] = {"organization": cast.acme.id, "alert_id": alert.id}
-    with pytest.raises(PermissionDenied):
-        handling.alert_acknowledge(actor=cast.charlie, **of)
+    membership_set(actor=cast.alice, organization=cast.acme, user=cast.stella, role=Role.VIEWER)
+    looks_on = User.objects.get(id=cast.stella.id)
+    for act in (
+        lambda: handling.alert_acknowledge(actor=looks_on, **of),
+        lambda: handling.alert_assign(actor=looks_on, email="", **of),
+        lambda: handling.objective_silence(actor=looks_on, objective=objective, minutes=5),
+    ):
+        with pytest.raises(PermissionDenied):
+            act()
     with pytest.raises(ObjectDoesNotExist):
         handling.alert_acknowledge(
             actor=cast.charlie, organization=cast.other.id, alert_id=alert.id
         )
-    with pytest.raises(PermissionDenied):
+    with pytest.raises(ObjectDoesNotExist):
         handling.objective_silence(actor=cast.charlie, objective=objective, minutes=5)
 
 
