@@ -21,7 +21,7 @@ BITES_MAX = 220
 
 
 @dataclass(frozen=True)
-class NodeState:
+class NodeLoadThen:
     """The most of each figure over some time; None where it is not known."""
 
     running: int
@@ -31,13 +31,13 @@ class NodeState:
     step_us: int
 
 
-def node_state(*, user: Actor, name: str, start: datetime, end: datetime) -> NodeState | None:
+def node_state(*, user: Actor, name: str, start: datetime, end: datetime) -> NodeLoadThen | None:
     """What a node was like, for staff; None where nothing is kept of that time."""
     require(user, Action.FLEET_VIEW)
     rows = NodeMoment.objects.filter(node__name=name, at__gt=start - STEP, at__lte=end)
-    names = NodeState.__dataclass_fields__
+    names = NodeLoadThen.__dataclass_fields__
     found = rows.aggregate(**{name: Max(name) for name in names})
-    return NodeState(**found) if found["running"] is not None else None
+    return NodeLoadThen(**found) if found["running"] is not None else None
 
 
 def moments_forget() -> int:

@@ -95,10 +95,9 @@ def _now(duty: str, one: DutyOwner | None, ahead: DutyOwner | None) -> DutyNow:
 
 
 def stage_of(indicator: str) -> str:
-    """The stage that an indicator is of; empty for one of the whole request."""
-    if indicator.startswith(counting.STAGE):
-        return indicator.removeprefix(counting.STAGE)
-    return _STAGES.get(indicator, "")
+    """The stage that an indicator is of, or is; empty for one of the whole request."""
+    name = indicator.removeprefix(counting.STAGE)
+    return name if name in STAGE_NAMES else _STAGES.get(indicator, "")
 
 
 def indicator_owners(indicator: str) -> list[tuple[str, str]]:

@@ -26,7 +26,7 @@ from django.db.models import (
 
 from controlplane.kernel.measures import PROMPT_BUCKETS
 from controlplane.kernel.objectives.burn import MILLION, RULES
-from controlplane.kernel.objectives.common import Common, in_common
+from controlplane.kernel.objectives.common import CommonValue, in_common
 from controlplane.kernel.objectives.counting import (
     ALL_BUCKETS,
     ANSWER_TOKENS_MIN,
@@ -76,7 +76,7 @@ class Worst:
     end: datetime
     requests: int
     rows: list[RequestRecord]
-    common: list[Common]
+    common: list[CommonValue]
 
 
 def alert_window(alert: Alert | None, now: datetime) -> tuple[datetime, datetime]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID
 
-from controlplane.fleet.moments import NodeState, node_state
+from controlplane.fleet.moments import NodeLoadThen, node_state
 from controlplane.kernel.receipt import Receipt
 from controlplane.telemetry.models import RequestRecord
 from controlplane.telemetry.usual import Sharing, UsualHour, request_sharing, usual_hour
@@ -40,7 +40,7 @@ class Moment:
     ttft: Usual | None = None
     pace: Usual | None = None
     explained: Explained | None = None
-    state: NodeState | None = None
+    state: NodeLoadThen | None = None
     sharing: Sharing | None = None
 
 
@@ -99,7 +99,7 @@ def read_moment(
     )
 
 
-def _state(viewer: Viewer, record: RequestRecord) -> NodeState | None:
+def _state(viewer: Viewer, record: RequestRecord) -> NodeLoadThen | None:
     if not (viewer.sees_fleet and record.node):
         return None
     end = record.started_at + timedelta(microseconds=record.total_us)

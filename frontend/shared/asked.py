@@ -147,7 +147,7 @@ def marks_of(viewer: Viewer, within: TimeRange) -> list[Mark]:
     """What was published or started in the range, as far as the viewer may know."""
     return marks_between(
         actor=viewer.user,
-        organization=viewer.organization.id,
+        organization=viewer.chosen.id if viewer.chosen else None,
         start=within.start,
         end=within.end,
     )

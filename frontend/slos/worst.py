@@ -9,9 +9,8 @@ from django.utils import timezone
 
 from controlplane.core.permissions import Action
 from controlplane.kernel.ids import public_id, uuid_of
-from controlplane.kernel.measures import PROMPT_BUCKET_LABELS
 from controlplane.kernel.objectives.burn import MILLION
-from controlplane.kernel.objectives.common import Common
+from controlplane.kernel.objectives.common import CommonValue
 from controlplane.kernel.objectives.counting import CACHE_HIT
 from controlplane.slos.models import Alert, Objective
 from controlplane.slos.worst import Worst, alert_window, worst_requests
@@ -21,6 +20,7 @@ from frontend.shared import formats
 from frontend.shared.access import Viewer
 from frontend.shared.asked import in_time
 from frontend.shared.filters import Filters, TimeRange
+from frontend.slos.objectives import bucket_words
 
 WORDS = {
     "model": "to model {}",
@@ -123,10 +123,10 @@ def _bad(objective: Objective, row: RequestRecord) -> str:
     return formats.duration(badness)
 
 
-def _common(one: Common, labels: dict[str, str], within: TimeRange) -> InCommon:
+def _common(one: CommonValue, labels: dict[str, str], within: TimeRange) -> InCommon:
     value = one.value
     if one.dimension == "bucket":
-        value = PROMPT_BUCKET_LABELS[int(value)]
+        value = bucket_words()[int(value) + 1][1].removesuffix(" tokens")
     if one.dimension == "key":
         value = labels.get(value, public_id("key", uuid.UUID(value))[:13])
     share = formats.percent(one.rest_share, 1)

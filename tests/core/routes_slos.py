@@ -35,6 +35,7 @@ ROUTES: tuple[R, ...] = (
     R("PUT", f"{ONE_STAGE}/duties/<slug:duty>", Action.SLO_INSTALLATION, DUTY_OWNER),
     R("GET", "stages", Action.SLO_VIEW),
     R("POST", "stages/<slug:stage>", Action.SLO_INSTALLATION),
+    R("POST", "stages/<slug:stage>/duties", Action.SLO_INSTALLATION),
     R("GET", "runbooks", Action.SLO_VIEW),
     R("GET", "runbooks/<slug:slug>", Action.SLO_VIEW),
     R("GET", f"{SLOS}/objectives", Action.SLO_VIEW),

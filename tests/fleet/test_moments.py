@@ -12,7 +12,7 @@ from django.core.exceptions import PermissionDenied
 from django.utils import timezone
 
 from controlplane.core.audit.entries import OPERATOR
-from controlplane.fleet.moments import MOMENT_DAYS, NodeState, moments_forget, node_state
+from controlplane.fleet.moments import MOMENT_DAYS, NodeLoadThen, moments_forget, node_state
 from controlplane.fleet.services import node_credential_create
 from tests.support.money import rows
 from tests.support.people import Cast, make_cast
@@ -37,7 +37,7 @@ def _tell(node: uuid.UUID, facts: Mapping[str, int | None], gateway: str = "g1")
     rows("SELECT fleet_links(%s, %s::jsonb, '{}'::jsonb)", gateway, links)
 
 
-def _state(name: str = "n1") -> NodeState | None:
+def _state(name: str = "n1") -> NodeLoadThen | None:
     now = timezone.now()
     return node_state(user=OPERATOR, name=name, start=now - timedelta(seconds=20), end=now)
 
@@ -45,7 +45,7 @@ def _state(name: str = "n1") -> NodeState | None:
 def test_the_most_of_each_figure_is_kept_whichever_gateway_saw_it(node: uuid.UUID) -> None:
     _tell(node, BUSY)
     _tell(node, {**BUSY, "running": 2, "waiting": 3, "cpu_permille": None}, "g2")
-    assert _state() == NodeState(6, 3, 750, 980, 20_000)
+    assert _state() == NodeLoadThen(6, 3, 750, 980, 20_000)
 
 
 def test_an_idle_node_writes_nothing(node: uuid.UUID) -> None:
@@ -56,7 +56,7 @@ def test_an_idle_node_writes_nothing(node: uuid.UUID) -> None:
 
 def test_an_engine_without_blocks_has_no_share_of_them(node: uuid.UUID) -> None:
     _tell(node, {"running": 1, "waiting": 0, "kv_blocks": 0, "kv_free_blocks": 0, "step_us": 5})
-    assert _state() == NodeState(1, 0, None, None, 5)
+    assert _state() == NodeLoadThen(1, 0, None, None, 5)
 
 
 def test_another_time_and_another_node_are_not_told(node: uuid.UUID) -> None:

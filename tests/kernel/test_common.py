@@ -1,6 +1,6 @@
 """What a few have in common is told where chance does not explain it."""
 
-from controlplane.kernel.objectives.common import OF_A_KIND_MIN, SHOWN_MAX, Common, in_common
+from controlplane.kernel.objectives.common import OF_A_KIND_MIN, SHOWN_MAX, CommonValue, in_common
 
 
 def _of(**values: str) -> dict[str, str]:
@@ -10,7 +10,7 @@ def _of(**values: str) -> dict[str, str]:
 def test_a_value_that_all_others_have_as_often_is_none() -> None:
     worst = [_of(node="a", model="m")] * 10
     everyone = [(_of(node="a", model="m"), 60), (_of(node="b", model="m"), 50)]
-    assert in_common(worst, everyone) == [Common("node", "a", 10, 10, 0.5)]
+    assert in_common(worst, everyone) == [CommonValue("node", "a", 10, 10, 0.5)]
 
 
 def test_a_few_of_a_kind_say_nothing() -> None:

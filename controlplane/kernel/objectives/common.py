@@ -13,7 +13,7 @@ SHOWN_MAX = 6
 Values = Mapping[str, str]
 
 
-class Common(NamedTuple):
+class CommonValue(NamedTuple):
     """`having` of the `worst` have this value of a dimension, and `rest_share` of all others."""
 
     dimension: str
@@ -23,7 +23,7 @@ class Common(NamedTuple):
     rest_share: float
 
 
-def in_common(worst: Sequence[Values], everyone: Iterable[tuple[Values, int]]) -> list[Common]:
+def in_common(worst: Sequence[Values], everyone: Iterable[tuple[Values, int]]) -> list[CommonValue]:
     """Values that are over-represented among the worst, the most telling first.
 
     `everyone` are all requests of the time in groups, with how many each has, the worst included.
@@ -44,7 +44,7 @@ def in_common(worst: Sequence[Values], everyone: Iterable[tuple[Values, int]]) -
         # One more than were seen: that none was seen does not say that none can be.
         chance = _at_least(count, len(worst), min(1.0, (others + 1) / (rest + 1)))
         if count >= OF_A_KIND_MIN and chance <= CHANCE_MAX:
-            found.append((chance, Common(*pair, count, len(worst), others / rest)))
+            found.append((chance, CommonValue(*pair, count, len(worst), others / rest)))
     return [common for _, common in sorted(found)[:SHOWN_MAX]]
 
 
