@@ -92,7 +92,7 @@ def test_a_duty_is_handed_over_on_a_day_and_stands_on_pages_alerts_and_runbooks(
         assert f"{team} has routing from {begins} on." in told
         assert bob.post("/stages/s4_route/duties", form).status_code == 403
     page = " ".join(bob.get("/stages").content.decode().split())
-    assert f"routing: router; from {later} edge" in page
+    assert f"routing: router (from {later} edge)" in page
     assert "Routing of s4_route: router." in bob.get("/runbooks/s4-route").content.decode()
     duties = {one.duty: one for one in duties_now()["s4_route"]}
     assert (duties["routing"].team, duties["limits"].team) == ("router", "")
