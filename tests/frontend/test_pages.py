@@ -27,7 +27,17 @@ PASSWORD = "correct-horse-battery-staple"
 PRICE_QUERIES = 6
 HOUR_QUERIES = 15
 PAGES = ("/", "/latency", "/cache", "/requests", "/keys", "/playground")
-SEEN = ["/", "/latency", "/cache", "/requests", "/conversations", "/slos", "/stages", "/insights"]
+SEEN = [
+    "/",
+    "/latency",
+    "/cache",
+    "/requests",
+    "/explore",
+    "/conversations",
+    "/slos",
+    "/stages",
+    "/insights",
+]
 SEEN += ["/catalog"]
 BUILD = ["/keys", "/playground", "/batches", "/templates", "/developers"]
 OPEN = ["/projects", "/limits"]
