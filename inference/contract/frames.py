@@ -282,10 +282,14 @@ class Credits(Frame, tag="credits", frozen=True):
 
 
 class Pong(Frame, tag="pong", frozen=True):
-    """Answer to `Ping`, with the same number; `received` frames have come since the welcome."""
+    """Answer to `Ping`, with the same number; `received` frames have come since the welcome.
+
+    `cpu_permille` of the machine's processors were busy lately; None where that is unknown.
+    """
 
     number: int
     received: int = 0
+    cpu_permille: int | None = None
 
 
 class Offers(Frame, tag="offers", frozen=True):

@@ -24,6 +24,7 @@ from controlplane.contents.services import Keeping, contents_configure
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.jobs.lives import connect_redis, lives_read
 from controlplane.embedded import stack
+from controlplane.fleet.services import node_credential_create
 from controlplane.kernel.ids import new_request_id
 from controlplane.routing.services import RuleVersions
 from controlplane.slos.models import EVERYONE
@@ -105,6 +106,15 @@ def a_budget_that_turns(scene: Scene) -> None:
         " VALUES (%s, %s, 1000, 0, 0, 0, now() - interval '2 days', now() - interval '1 day',"
         " false, 'day', 'UTC', '{50}')",
         *[scene.cast.acme.id] * 2,
+    )
+
+
+def an_old_moment(_: Scene) -> None:
+    made = node_credential_create(actor=OPERATOR, name="n1", pool="default")
+    rows(
+        "INSERT INTO node_moments (node_id, at, running, waiting, step_us)"
+        " VALUES (%s, now() - interval '4 days', 1, 0, 5)",
+        made.credential.node_id,
     )
 
 
@@ -265,6 +275,7 @@ WORKS = (
         not_there("batch_files"),
     ),
     Work("contents.forget", what_is_kept_no_more, not_there("kept_contents")),
+    Work("fleet.moments_forget", an_old_moment, not_there("node_moments")),
     Work("insights.hygiene_forget", old_hygiene, not_there("hygiene_hours")),
     Work(
         "routing.ruleset_canary_watch",
