@@ -6,8 +6,10 @@ parents), so along a chain the bitmap only shrinks and each change is found by h
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from itertools import compress
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from controlplane.gateway.nodes.packed import BlockTable
 from inference.contract.blocks import split_hashes
@@ -17,7 +19,6 @@ from inference.contract.frames import KvEvents
 FEW_NODES = 16
 # Buckets that are looked through for blocks of nodes that left, with each change of the index.
 SWEPT_AT_ONCE = 8
-DIGITS_TO_FLAGS = bytes.maketrans(b"01", b"\x00\x01")
 
 
 class BadEvents(ValueError):
@@ -197,16 +198,32 @@ class PrefixIndex:
             found.update(dict.fromkeys(self.names(level.nodes & ~deeper.nodes), level.blocks))
         return found
 
+    def depths(self, levels: Sequence[Level]) -> NDArray[np.int64]:
+        """The same by place of the node, with 0 for all others; at -1 is that of no node."""
+        found = np.zeros(len(self._names) + 1, np.int64)
+        for level, deeper in zip(levels, [*levels[1:], Level(0, 0)], strict=False):
+            found[self._places(level.nodes & ~deeper.nodes)] = level.blocks
+        return found
+
+    def place(self, node: str) -> int:
+        """Where `depths` has it, as long as it stays; -1 where it is not here."""
+        entry = self._nodes.get(node)
+        return -1 if entry is None else entry.bit.bit_length() - 1
+
     def names(self, nodes: int) -> Iterable[str]:
+        return map(self._names.__getitem__, self._places(nodes))
+
+    def _places(self, nodes: int) -> Sequence[int] | NDArray[np.int64]:
         if nodes.bit_count() > FEW_NODES:
-            flags = f"{nodes:b}"[::-1].encode().translate(DIGITS_TO_FLAGS)
-            return compress(self._names, flags)
-        names = []
+            packed = nodes.to_bytes(-(-nodes.bit_length() // 8), "little")
+            flags = np.unpackbits(np.frombuffer(packed, np.uint8), bitorder="little")
+            return np.flatnonzero(flags)
+        places = []
         while nodes:
             lowest = nodes & -nodes
-            names.append(self._names[lowest.bit_length() - 1])
+            places.append(lowest.bit_length() - 1)
             nodes ^= lowest
-        return names
+        return places
 
     def _empty(self, entry: NodeBlocks) -> None:
         """Its blocks are no longer counted; those that nobody else has are swept by and by."""

@@ -4,7 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp
 
+import numpy as np
+
 from controlplane.gateway.nodes.measured.account import NodeAccount
+from controlplane.gateway.nodes.measured.loads import Floats, ManyLoads
 from controlplane.gateway.nodes.measured.speed import PREFILL_TOKENS_PER_S_UNKNOWN, STEP_S_UNKNOWN
 
 OBSERVE_INTERVAL_S = 0.1
@@ -13,6 +16,8 @@ COPY_WEIGHT_MAX = 10.0
 OLDEST_S_MIN = 0.001
 # A node's cache events come with its steps, so one that works without stepping has told nothing.
 SILENT_S = 1.0
+# Of many nodes without a speed of their own, at each look; first those that are farthest off.
+ASSUMED_AT_ONCE = 64
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -42,7 +47,7 @@ class FleetMeans:
         """Whether the last look was longer than a moment ago."""
         return self._observed_s is None or now_s - self._observed_s >= OBSERVE_INTERVAL_S
 
-    def observe(self, nodes: Sequence[NodeAccount], now_s: float) -> None:
+    def observe(self, nodes: Sequence[NodeAccount] | ManyLoads, now_s: float) -> None:
         """Take a look, unless the last was a moment ago; nodes that have not shown their speed are
         given the mean of the others.
         """
@@ -52,8 +57,14 @@ class FleetMeans:
         if self._observed_s is not None:
             share -= exp((self._observed_s - now_s) / BACKLOG_S)
         self._observed_s = now_s
-        waiting = sum([node.queued_tokens > 0 for node in nodes])
+        if isinstance(nodes, ManyLoads):
+            waiting = self._look_at_many(nodes, now_s)
+        else:
+            waiting = self._look(nodes, now_s)
         self.backlog += share * (waiting / len(nodes) - self.backlog)
+
+    def _look(self, nodes: Sequence[NodeAccount], now_s: float) -> int:
+        """At each node; returns on how many prompts wait."""
         ages = [now_s - node.told.oldest_at_s for node in nodes if node.told.caches]
         self.oldest_s = max(_mean(ages, OLDEST_S_MIN), OLDEST_S_MIN)
         self.silent = _silent(nodes, now_s)
@@ -65,10 +76,36 @@ class FleetMeans:
             step_s = _mean(steps, STEP_S_UNKNOWN)
             for node in nodes:
                 node.assume(self.prefill_tokens_per_s, step_s)
+        return sum([node.queued_tokens > 0 for node in nodes])
+
+    def _look_at_many(self, loads: ManyLoads, now_s: float) -> int:
+        """The same at all at once."""
+        seen = loads.look()
+        ages = (now_s - seen.oldest_at_s)[seen.caches > 0]
+        self.oldest_s = max(_mean_of(ages, OLDEST_S_MIN), OLDEST_S_MIN)
+        busy = seen.active > 0
+        silent = busy & (now_s - seen.heard_s > SILENT_S) & (now_s - seen.idle_s > SILENT_S)
+        self.silent = frozenset(
+            [loads.accounts[place] for place in np.flatnonzero(silent).tolist()]
+        )
+        loads.idle(~busy, now_s)
+        rates, steps = seen.learned_prefill > 0, seen.learned_step > 0
+        rate = _mean_of(seen.prefill_tokens_per_s[rates], PREFILL_TOKENS_PER_S_UNKNOWN)
+        step_s = _mean_of(seen.step_s[steps], STEP_S_UNKNOWN)
+        self.prefill_tokens_per_s = rate
+        off = ~rates * abs(seen.prefill_tokens_per_s / rate - 1.0)
+        off += ~steps * abs(seen.step_s / step_s - 1.0)
+        for place in np.argsort(off)[-ASSUMED_AT_ONCE:].tolist():
+            loads.accounts[place].assume(rate, step_s)
+        return int(np.count_nonzero(seen.queued_tokens > 0))
 
 
 def _mean(values: list[float], otherwise: float) -> float:
     return sum(values) / len(values) if values else otherwise
+
+
+def _mean_of(values: Floats, otherwise: float) -> float:
+    return float(values.mean()) if values.size else otherwise
 
 
 def _silent(nodes: Sequence[NodeAccount], now_s: float) -> frozenset[NodeAccount]:

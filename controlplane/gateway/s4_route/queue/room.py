@@ -30,7 +30,10 @@ class RoomPorts(Protocol):
 async def find_room(
     call: Call, asked: Asked, prepared: Prepared, state: RoomPorts, *, tried: set[str]
 ) -> tuple[NodeLink, ...]:
-    """Nodes that have a credit for the request, when its turn has come; raises `Refusal` (503)."""
+    """Nodes of which one has a credit for the request, when its turn has come.
+
+    Raises `Refusal` (503).
+    """
     cluster, step, prompt = prepared.cluster, prepared.step, prepared.prompt
     claim = queue_claim(
         call, step, asked.plan, project=asked.project, tokens=prompt.size, choices=asked.ask.choices
@@ -68,11 +71,12 @@ async def find_room(
 
 
 def _lively(nodes: tuple[NodeLink, ...]) -> tuple[NodeLink, ...]:
-    """Those seen a moment ago, if any: nodes are often lost together, and one that nobody has asked
-    for anything since may stand still as well.
+    """Those with a credit that were seen a moment ago, if any: nodes are often lost together, and
+    one that nobody has asked for anything since may stand still as well.
     """
     floor_s = monotonic_s() - SEEN_S
-    return tuple(link for link in nodes if link.seen_s >= floor_s) or nodes
+    free = [link for link in nodes if link.account.credits_left > 0]
+    return tuple([link for link in free if link.seen_s >= floor_s]) or nodes
 
 
 def _nodes_now(
