@@ -97,12 +97,13 @@ def _nodes_now(
         return cluster.nodes
     if served is None or served.digest != cluster.served.digest:
         return ()
+    group = served.groups(step.pool, frozenset(required)).get(cluster.region)
+    if group is None or (not tried and group.block_sizes.issubset(sizes)):
+        return group.nodes if group else ()
     return tuple(
-        link
-        for link in served.nodes
-        if link.hello.region == cluster.region
-        and link.hello.pool == step.pool
-        and link.hello.block_size in sizes
-        and link.identity.id not in tried
-        and link.abilities.issuperset(required)
+        [
+            link
+            for link in group.nodes
+            if link.hello.block_size in sizes and link.identity.id not in tried
+        ]
     )
