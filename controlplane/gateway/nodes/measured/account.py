@@ -186,8 +186,8 @@ class NodeAccount:
         self.ready = Ready(wait_s, token_s, empty_tokens, room_tokens, told.oldest_at_s)
         if self.table is not None and self.row is not None:
             self.table.write(
-                self.row, *self.ready,
-                self.active, told.others_active, queued, self.heard_s, told.caches,
+                self.row, self.ready,
+                self.active, queued, self.heard_s, told.oldest_at_s, told.caches,
                 speed.prefill_tokens_per_s, speed.learned_prefill,
                 speed.step_s, speed.learned_step,
             )  # fmt: skip

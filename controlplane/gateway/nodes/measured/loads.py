@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from controlplane.gateway.nodes.measured.account import NodeAccount
+    from controlplane.gateway.nodes.measured.account import NodeAccount, Ready
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.int64]
@@ -22,21 +22,26 @@ Places = NDArray[np.int64]
 MANY_NODES = 32
 
 
-class LoadColumns(NamedTuple):
-    """Figures of accounts and their speeds, by place; the first five are those of `Ready`.
-
-    `caches` and `learned_*` are 0 or 1. `idle_s` is written by `FleetMeans`, all else by accounts.
-    """
+class ReadyColumns(NamedTuple):
+    """The figures of `Ready`, by place."""
 
     wait_s: Floats
     token_s: Floats
     empty_tokens: Floats
     room_tokens: Floats
     oldest_at_s: Floats
+
+
+class FactColumns(NamedTuple):
+    """What means are made of, by place: of accounts, of what nodes told, and of their speeds.
+
+    `caches` and `learned_*` are 0 or 1. `idle_s` is written by `FleetMeans`, all else by accounts.
+    """
+
     active: Floats
-    others_active: Floats
     queued_tokens: Floats
     heard_s: Floats
+    oldest_at_s: Floats
     caches: Floats
     prefill_tokens_per_s: Floats
     learned_prefill: Floats
@@ -45,23 +50,24 @@ class LoadColumns(NamedTuple):
     idle_s: Floats
 
 
-WIDTH = len(LoadColumns._fields)
-IDLE = WIDTH - 1
-_WRITTEN = Struct(f"{IDLE}d")
-_ROW_BYTES = Struct(f"{WIDTH}d").size
+IDLE = len(FactColumns._fields) - 1
+_READY = Struct(f"{len(ReadyColumns._fields)}d")
+_FACTS = Struct(f"{IDLE}d")
+_FACTS_BYTES = Struct(f"{IDLE + 1}d").size
 
 
 class LoadTable:
     """A row of figures for each account of an admitted node; those of the others are free."""
 
     def __init__(self, rows: int) -> None:
-        self.rows: Floats = np.zeros((rows, WIDTH))
+        self.ready: Floats = np.zeros((rows, len(ReadyColumns._fields)))
+        self.facts: Floats = np.zeros((rows, len(FactColumns._fields)))
         self._free = list(reversed(range(rows)))
 
     def join(self, account: NodeAccount) -> None:
         """Follow an account from now on; raises IndexError where the table is full."""
         row = self._free.pop()
-        self.rows[row, IDLE] = account.idle_s
+        self.facts[row, IDLE] = account.idle_s
         account.follow(self, row)
 
     def drop(self, account: NodeAccount) -> None:
@@ -70,9 +76,10 @@ class LoadTable:
             self._free.append(account.row)
             account.follow(None, None)
 
-    def write(self, row: int, *figures: float) -> None:
+    def write(self, row: int, ready: Ready, *facts: float) -> None:
         """All columns but the last, in their order."""
-        _WRITTEN.pack_into(self.rows.data, row * _ROW_BYTES, *figures)
+        _READY.pack_into(self.ready.data, row * _READY.size, *ready)
+        _FACTS.pack_into(self.facts.data, row * _FACTS_BYTES, *facts)
 
 
 class ManyLoads:
@@ -97,10 +104,14 @@ class ManyLoads:
             return None
         return cls(table, accounts, rows)
 
-    def look(self) -> LoadColumns:
-        """All figures as they are now."""
-        return LoadColumns(*self._table.rows.take(self._places, axis=0).T)
+    def ready(self) -> ReadyColumns:
+        """As they are now."""
+        return ReadyColumns(*self._table.ready.take(self._places, axis=0).T)
+
+    def facts(self) -> FactColumns:
+        """As they are now."""
+        return FactColumns(*self._table.facts.take(self._places, axis=0).T)
 
     def idle(self, which: NDArray[np.bool_], now_s: float) -> None:
         """These have no work of ours."""
-        self._table.rows[self._places[which], IDLE] = now_s
+        self._table.facts[self._places[which], IDLE] = now_s

@@ -80,7 +80,7 @@ class FleetMeans:
 
     def _look_at_many(self, loads: ManyLoads, now_s: float) -> int:
         """The same at all at once."""
-        seen = loads.look()
+        seen = loads.facts()
         ages = (now_s - seen.oldest_at_s)[seen.caches > 0]
         self.oldest_s = max(_mean_of(ages, OLDEST_S_MIN), OLDEST_S_MIN)
         busy = seen.active > 0
@@ -95,9 +95,18 @@ class FleetMeans:
         self.prefill_tokens_per_s = rate
         off = ~rates * abs(seen.prefill_tokens_per_s / rate - 1.0)
         off += ~steps * abs(seen.step_s / step_s - 1.0)
-        for place in np.argsort(off)[-ASSUMED_AT_ONCE:].tolist():
+        for place in _largest(off, ASSUMED_AT_ONCE):
             loads.accounts[place].assume(rate, step_s)
         return int(np.count_nonzero(seen.queued_tokens > 0))
+
+
+def _largest(values: Floats, most: int) -> list[int]:
+    """Places of so many of the largest values above 0."""
+    places = np.flatnonzero(values > 0)
+    if len(places) > most:
+        places = places[np.argpartition(values[places], -most)[-most:]]
+    found: list[int] = places.tolist()
+    return found
 
 
 def _mean(values: list[float], otherwise: float) -> float:

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from controlplane.gateway.nodes.measured.account import NodeAccount, Ready
-from controlplane.gateway.nodes.measured.loads import Floats, LoadColumns, ManyLoads, Places
+from controlplane.gateway.nodes.measured.loads import Floats, ManyLoads, Places, ReadyColumns
 from controlplane.gateway.nodes.measured.means import FleetMeans
 
 # Simulated: at 2 conversations flee from nodes that compute long prompts and lose 2 % of their
@@ -66,7 +66,7 @@ def choose(
     """
     if isinstance(nodes, ManyLoads):
         uncached = np.subtract(prompt_tokens, cached, dtype=float)
-        return _choose_of_many(_costs_of_many(nodes.look(), uncached, means, now_s=now_s), draw)
+        return _choose_of_many(_costs_of_many(nodes.ready(), uncached, means, now_s=now_s), draw)
     costs = _costs(nodes, cached, prompt_tokens, means, now_s=now_s)
     bound = _tie_bound(min(costs))
     ties = [place for place, cost in enumerate(costs) if cost <= bound]
@@ -126,7 +126,7 @@ def _costs(
 
 
 def _costs_of_many(
-    loads: LoadColumns, uncached: Floats, means: FleetMeans, *, now_s: float
+    loads: ReadyColumns, uncached: Floats, means: FleetMeans, *, now_s: float
 ) -> Floats:
     """The same sums in the same order, each step for all nodes together."""
     rate = means.prefill_tokens_per_s
@@ -140,13 +140,13 @@ def _costs_of_many(
     full = evicts & (loads.empty_tokens <= 0) & (uncached <= loads.room_tokens)
     costs[full] = (loads.wait_s + uncached * full_s)[full]
     if (tight := np.flatnonzero(evicts & ~full)).size:
-        some = LoadColumns(*[column[tight] for column in loads])
+        some = ReadyColumns(*[column[tight] for column in loads])
         costs[tight] = _tight_of_many(some, uncached[tight], means, now_s=now_s)
     return costs
 
 
 def _tight_of_many(
-    loads: LoadColumns, uncached: Floats, means: FleetMeans, *, now_s: float
+    loads: ReadyColumns, uncached: Floats, means: FleetMeans, *, now_s: float
 ) -> Floats:
     rate = means.prefill_tokens_per_s
     evicted = np.minimum(np.maximum(0.0, uncached - loads.empty_tokens), uncached)
