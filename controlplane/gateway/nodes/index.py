@@ -6,6 +6,7 @@ parents), so along a chain the bitmap only shrinks and each change is found by h
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import compress
 from typing import NamedTuple
 
 import numpy as np
@@ -201,8 +202,15 @@ class PrefixIndex:
     def depths(self, levels: Sequence[Level]) -> NDArray[np.int64]:
         """The same by place of the node, with 0 for all others; at -1 is that of no node."""
         found = np.zeros(len(self._names) + 1, np.int64)
-        for level, deeper in zip(levels, [*levels[1:], Level(0, 0)], strict=False):
-            found[self._places(level.nodes & ~deeper.nodes)] = level.blocks
+        for blocks, nodes in levels:
+            if nodes.bit_count() > FEW_NODES:
+                flags = _flags(nodes)
+                found[: len(flags)][flags] = blocks
+                continue
+            while nodes:
+                lowest = nodes & -nodes
+                found[lowest.bit_length() - 1] = blocks
+                nodes ^= lowest
         return found
 
     def place(self, node: str) -> int:
@@ -211,19 +219,14 @@ class PrefixIndex:
         return -1 if entry is None else entry.bit.bit_length() - 1
 
     def names(self, nodes: int) -> Iterable[str]:
-        return map(self._names.__getitem__, self._places(nodes))
-
-    def _places(self, nodes: int) -> Sequence[int] | NDArray[np.int64]:
         if nodes.bit_count() > FEW_NODES:
-            packed = nodes.to_bytes(-(-nodes.bit_length() // 8), "little")
-            flags = np.unpackbits(np.frombuffer(packed, np.uint8), bitorder="little")
-            return np.flatnonzero(flags)
-        places = []
+            return compress(self._names, _flags(nodes).tolist())
+        names = []
         while nodes:
             lowest = nodes & -nodes
-            places.append(lowest.bit_length() - 1)
+            names.append(self._names[lowest.bit_length() - 1])
             nodes ^= lowest
-        return places
+        return names
 
     def _empty(self, entry: NodeBlocks) -> None:
         """Its blocks are no longer counted; those that nobody else has are swept by and by."""
@@ -269,6 +272,12 @@ class PrefixIndex:
             for number in self._table.sweep(SWEPT_AT_ONCE, sets.dead):
                 sets.use(number, -1)
         return len(moved)
+
+
+def _flags(nodes: int) -> NDArray[np.bool_]:
+    """By place whether a node is in the bitmap, up to its last."""
+    packed = np.frombuffer(nodes.to_bytes(-(-nodes.bit_length() // 8), "little"), np.uint8)
+    return np.unpackbits(packed, count=nodes.bit_length(), bitorder="little").view(np.bool_)
 
 
 def _hashes(field: str, packed: bytes) -> list[bytes]:

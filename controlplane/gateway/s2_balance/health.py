@@ -9,6 +9,7 @@ from controlplane.kernel.spans import INDEX
 from inference.contract.capabilities import Capability
 
 HEALTH = INDEX["s2_balance.health"]
+NOTHING = frozenset[Capability]()
 
 
 def healthy_model(
@@ -21,7 +22,7 @@ def healthy_model(
     began = call.spans.clock()
     if served is not None and bool(served.dimensions) != (task == "embed"):
         served = None
-    nodes = served is not None and served.groups(pool, frozenset())
+    nodes = served is not None and served.groups(pool, NOTHING)
     call.spans.add(HEALTH, began)
     if served is None or not nodes:
         raise no_node(model)
@@ -34,7 +35,7 @@ def able_nodes(
     """By region the nodes that can do all that is asked for, by which field; raises `Refusal`
     (400).
     """
-    groups = served.groups(pool, frozenset(required))
+    groups = served.groups(pool, frozenset(required) if required else NOTHING)
     needed: set[Capability] = set()
     for capability, field in required.items() if not groups else ():
         needed.add(capability)

@@ -54,16 +54,13 @@ def find_overlap(
 
 def _known(sought: Sought, fleet: Fleet, roster: Roster) -> tuple[list[int] | Places, int]:
     """What the indexes say of each node, and the most that any node of the model has."""
-    available, known = 0, dict[str, int]()
+    available, most, known = 0, sought.cacheable, dict[str, int]()
     many = None if roster.loads is None else np.zeros(len(roster.names), np.int64)
     for size, chain in sought.chains.items():
         if not chain:
             continue
         index = fleet.index(size)
-        levels = [
-            Level(min(blocks * size, sought.cacheable), nodes)
-            for blocks, nodes in index.match(chain)
-        ]
+        levels = [Level(min(blocks * size, most), nodes) for blocks, nodes in index.match(chain)]
         if many is None:
             known.update(index.by_node(levels))
         else:
@@ -78,14 +75,13 @@ def _unsure(
     sought: Sought, fleet: Fleet, memory: RoutingMemory, *, roster: Roster
 ) -> Collection[int]:
     """Places of nodes of which nothing fresh is known."""
-    if not sought.has_blocks:
-        return ()
-    silent = memory.means(sought.model).silent
-    found = {roster.by_account[each] for each in silent if each in roster.by_account}
+    found: set[int] = set()
+    if silent := memory.means(sought.model).silent:
+        found.update([roster.by_account[each] for each in silent if each in roster.by_account])
     for size in sought.chains:
-        doubtful = fleet.index(size).unknown
-        found.update([roster.by_name[each] for each in doubtful if each in roster.by_name])
-    return found
+        if doubtful := fleet.index(size).unknown:
+            found.update([roster.by_name[each] for each in doubtful if each in roster.by_name])
+    return found if found and sought.has_blocks else ()
 
 
 def _available(model: str, fleet: Fleet, index: PrefixIndex, levels: list[Level]) -> int:

@@ -282,10 +282,14 @@ class WaitingRoom:
         """The nodes as they are, if one of them takes a job now, else none; without those whose
         last credits are promised.
         """
-        promised = {link for link in self._promised if self._room(link) <= 0}
-        if promised and not promised.isdisjoint(nodes):
-            nodes = tuple([link for link in nodes if link not in promised])
-        return nodes if any(self._room(link) > 0 for link in nodes) else ()
+        if self._promised:
+            promised = {link for link in self._promised if self._room(link) <= 0}
+            if not promised.isdisjoint(nodes):
+                nodes = tuple([link for link in nodes if link not in promised])
+        for link in nodes:
+            if self._room(link) > 0:
+                return nodes
+        return ()
 
     def _room(self, link: NodeLink) -> int:
         """Credits of a node that nobody has been promised."""

@@ -37,6 +37,8 @@ class SentBlocks:
     def add(self, chain: Sequence[bytes], now_s: float) -> None:
         """The node has been sent a prompt with this chain of blocks."""
         self._age(now_s)
+        if chain and chain[-1] in self._fresh:
+            return
         known = _leading(self._fresh, chain)
         if len(self._fresh) + len(chain) - known > BLOCKS_MAX:
             self._turn(now_s)

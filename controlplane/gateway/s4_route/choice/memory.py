@@ -68,7 +68,13 @@ class RoutingMemory:
 
     def roster(self, nodes: tuple[NodeLink, ...]) -> Roster:
         """Of these nodes: mostly the same tuple from request to request."""
-        return _kept(self._rosters, id(nodes), lambda: Roster(nodes), ROSTERS_MAX)
+        found = self._rosters.get(id(nodes))
+        if found is None:
+            found = self._rosters[id(nodes)] = Roster(nodes)
+            _bound(self._rosters, ROSTERS_MAX)
+        else:
+            self._rosters.move_to_end(id(nodes))
+        return found
 
     def ring(self, names: tuple[str, ...]) -> Ring:
         return _kept(self._rings, names, lambda: Ring(names), RINGS_MAX)
