@@ -58,8 +58,10 @@ def choose(
     now_s: float,
     draw: float,
 ) -> NodeChoice:
-    """The cheapest of `nodes`, of which one must have a credit; `draw` in [0, 1) breaks ties.
+    """The cheapest of `nodes`, of which one must have a credit.
 
+    All within `TIE_SHARE` of the least cost tie: `draw`, uniform in [0, 1), picks one of them in
+    their order, so that each is as likely, and nothing else is random.
     `cached` are the tokens of this prompt that each node has, below `prompt_tokens`; `means` have
     observed all nodes of the model, also those that are full and not among `nodes`. Of many nodes,
     with an array of `cached`, it is the same choice to the last bit.
