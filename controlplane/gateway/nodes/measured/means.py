@@ -81,22 +81,22 @@ class FleetMeans:
     def _look_at_many(self, loads: ManyLoads, now_s: float) -> int:
         """The same at all at once."""
         seen = loads.facts()
-        ages = (now_s - seen.oldest_at_s)[seen.caches > 0]
-        self.oldest_s = max(_mean_of(ages, OLDEST_S_MIN), OLDEST_S_MIN)
-        busy = seen.active > 0
-        silent = busy & (now_s - seen.heard_s > SILENT_S) & (now_s - seen.idle_s > SILENT_S)
-        self.silent = frozenset(
-            [loads.accounts[place] for place in np.flatnonzero(silent).tolist()]
-        )
-        loads.idle(~busy, now_s)
-        rates, steps = seen.learned_prefill > 0, seen.learned_step > 0
-        rate = _mean_of(seen.prefill_tokens_per_s[rates], PREFILL_TOKENS_PER_S_UNKNOWN)
-        step_s = _mean_of(seen.step_s[steps], STEP_S_UNKNOWN)
+        oldest_at_s = _mean_where(seen.caches, seen.oldest_at_s, now_s - OLDEST_S_MIN)
+        self.oldest_s = max(now_s - oldest_at_s, OLDEST_S_MIN)
+        idle = seen.active == 0
+        silent = now_s - np.maximum(seen.heard_s, seen.idle_s) > SILENT_S
+        found = np.flatnonzero(silent & ~idle).tolist()
+        self.silent = frozenset([loads.accounts[place] for place in found])
+        loads.idle(idle, now_s)
+        rates, steps = seen.learned_prefill, seen.learned_step
+        rate = _mean_where(rates, seen.prefill_tokens_per_s, PREFILL_TOKENS_PER_S_UNKNOWN)
         self.prefill_tokens_per_s = rate
-        off = ~rates * abs(seen.prefill_tokens_per_s / rate - 1.0)
-        off += ~steps * abs(seen.step_s / step_s - 1.0)
-        for place in _largest(off, ASSUMED_AT_ONCE):
-            loads.accounts[place].assume(rate, step_s)
+        if not (rates.all() and steps.all()):
+            step_s = _mean_where(steps, seen.step_s, STEP_S_UNKNOWN)
+            off = (1.0 - rates) * abs(seen.prefill_tokens_per_s / rate - 1.0)
+            off += (1.0 - steps) * abs(seen.step_s / step_s - 1.0)
+            for place in _largest(off, ASSUMED_AT_ONCE):
+                loads.accounts[place].assume(rate, step_s)
         return int(np.count_nonzero(seen.queued_tokens > 0))
 
 
@@ -113,8 +113,10 @@ def _mean(values: list[float], otherwise: float) -> float:
     return sum(values) / len(values) if values else otherwise
 
 
-def _mean_of(values: Floats, otherwise: float) -> float:
-    return float(values.mean()) if values.size else otherwise
+def _mean_where(flags: Floats, values: Floats, otherwise: float) -> float:
+    """Of the values whose flag is 1, not 0."""
+    count = float(flags.sum())
+    return float(flags @ values) / count if count else otherwise
 
 
 def _silent(nodes: Sequence[NodeAccount], now_s: float) -> frozenset[NodeAccount]:

@@ -62,6 +62,7 @@ def choose(
 
     All within `TIE_SHARE` of the least cost tie: `draw`, uniform in [0, 1), picks one of them in
     their order, so that each is as likely, and nothing else is random.
+
     `cached` are the tokens of this prompt that each node has, below `prompt_tokens`; `means` have
     observed all nodes of the model, also those that are full and not among `nodes`. Of many nodes,
     with an array of `cached`, it is the same choice to the last bit.
@@ -134,14 +135,13 @@ def _costs_of_many(
     rate = means.prefill_tokens_per_s
     token_s = loads.token_s + means.copy_weight / rate
     evicts = uncached > loads.empty_tokens
-    costs: Floats = loads.wait_s + uncached * token_s
     if not evicts.any():
-        return costs
+        return loads.wait_s + uncached * token_s
     age_s = now_s + means.oldest_s - loads.oldest_at_s
-    full_s = token_s + EVICT_WEIGHT / rate * means.oldest_s / age_s
     full = evicts & (loads.empty_tokens <= 0) & (uncached <= loads.room_tokens)
-    costs[full] = (loads.wait_s + uncached * full_s)[full]
-    if (tight := np.flatnonzero(evicts & ~full)).size:
+    evict_s = EVICT_WEIGHT / rate * means.oldest_s / age_s
+    costs: Floats = loads.wait_s + uncached * np.where(full, token_s + evict_s, token_s)
+    if (tight := np.flatnonzero(evicts ^ full)).size:
         some = ReadyColumns(*[column[tight] for column in loads])
         costs[tight] = _tight_of_many(some, uncached[tight], means, now_s=now_s)
     return costs

@@ -67,7 +67,7 @@ def _cheapest(choice: NodeChoice) -> list[int]:
         near = np.flatnonzero(costs < bound).tolist()
         if bound < inf:
             near += np.flatnonzero(costs == bound)[:CANDIDATES_MAX].tolist()
-            if costs[choice.place] == bound and choice.place not in near:
+            if choice.place not in near and costs[choice.place] == bound:
                 near.append(choice.place)
     near.sort(key=lambda place: (costs[place], place != choice.place))
     del near[CANDIDATES_MAX:]
