@@ -55,20 +55,21 @@ def find_overlap(
 def _known(sought: Sought, fleet: Fleet, roster: Roster) -> tuple[list[int] | Places, int]:
     """What the indexes say of each node, and the most that any node of the model has."""
     available, most, known = 0, sought.cacheable, dict[str, int]()
-    many = None if roster.loads is None else np.zeros(len(roster.names), np.int64)
+    many: Places | None = None
     for size, chain in sought.chains.items():
         if not chain:
             continue
         index = fleet.index(size)
         levels = [Level(min(blocks * size, most), nodes) for blocks, nodes in index.match(chain)]
-        if many is None:
+        if roster.loads is None:
             known.update(index.by_node(levels))
         else:
-            many += index.depths(levels)[roster.places_in(index)]
+            depths = index.depths(levels)[roster.places_in(index)]
+            many = depths if many is None else many + depths
         available = max(available, _available(sought.model, fleet, index, levels))
-    if many is None:
+    if roster.loads is None:
         return list(map(known.get, roster.names, repeat(0))), available
-    return many, available
+    return np.zeros(len(roster.names), np.int64) if many is None else many, available
 
 
 def _unsure(

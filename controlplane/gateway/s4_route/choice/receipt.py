@@ -50,8 +50,10 @@ def make_receipt(
 def _weighed(choice: NodeChoice) -> int:
     """How many nodes had room."""
     costs = choice.costs
-    full = costs.count(inf) if isinstance(costs, list) else np.count_nonzero(costs == inf)
-    return len(costs) - int(full)
+    if isinstance(costs, list):
+        return len(costs) - costs.count(inf)
+    full = int(np.count_nonzero(costs == inf)) if costs.max() == inf else 0
+    return len(costs) - full
 
 
 def _cheapest(choice: NodeChoice) -> list[int]:
