@@ -23,6 +23,7 @@ NAVIGATION: dict[str, Entries] = {
     "Observe": (
         NavigationEntry("overview", "Overview", Action.ORGANIZATION_VIEW),
         NavigationEntry("requests", "Requests", Action.REQUEST_VIEW),
+        NavigationEntry("explore", "Explore", Action.REQUEST_VIEW),
         NavigationEntry("latency", "Latency", Action.ORGANIZATION_VIEW, shared=True),
         NavigationEntry("cache", "Cache", Action.ORGANIZATION_VIEW),
         NavigationEntry("slos", "SLOs", Action.SLO_VIEW),

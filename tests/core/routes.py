@@ -143,6 +143,8 @@ ROUTES: tuple[Route, ...] = (
     R("GET", "latency/<slug:chart>.csv", Action.ORGANIZATION_VIEW),
     R("GET", "cache", Action.ORGANIZATION_VIEW),
     R("GET", "cache/<slug:chart>.csv", Action.ORGANIZATION_VIEW),
+    R("GET", "explore", Action.REQUEST_VIEW),
+    R("GET", "explore/<slug:chart>.csv", Action.REQUEST_VIEW),
     R("GET", "requests", Action.REQUEST_VIEW),
     R("GET", "requests.csv", Action.REQUEST_VIEW),
     R("GET", "requests/exemplar", Action.REQUEST_VIEW, query="measure=total&value=20000"),

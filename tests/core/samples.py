@@ -91,6 +91,7 @@ SAMPLES: dict[str, Sample] = {
     "request_id": of_tenant(lambda t: t.request.hex),
     "chart": Sample(lambda t: "stages"),
     "fleet/chart": Sample(lambda t: "events"),
+    "explore/chart": Sample(lambda t: "groups"),
     "cache/chart": Sample(lambda t: "cache"),
     "spend/panel": Sample(lambda t: "project"),
     "token": Sample(lambda t: "no-such-link"),

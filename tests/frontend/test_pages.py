@@ -26,7 +26,17 @@ PASSWORD = "correct-horse-battery-staple"
 # The price and its model, with four around them: the scope of its organization.
 PRICE_QUERIES = 6
 PAGES = ("/", "/latency", "/cache", "/requests", "/keys", "/playground")
-SEEN = ["/", "/latency", "/cache", "/requests", "/conversations", "/slos", "/stages", "/insights"]
+SEEN = [
+    "/",
+    "/latency",
+    "/cache",
+    "/requests",
+    "/explore",
+    "/conversations",
+    "/slos",
+    "/stages",
+    "/insights",
+]
 SEEN += ["/catalog"]
 BUILD = ["/keys", "/playground", "/batches", "/templates", "/developers"]
 OPEN = ["/projects", "/limits"]
