@@ -1,7 +1,7 @@
 """One real gateway process with many simulated nodes on real sockets: CPU, memory, decisions.
 
-The nodes' rate is doubled until their frames take more than half of the process; decisions are
-made at the highest rate that left the other half for requests.
+The nodes' rate is doubled until their frames take more than half of the process, or come late;
+decisions are made at the highest rate that left the other half for requests.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ STEPS_S_MIN = 1.25
 STEPS_OF_AN_EVENT = 5
 EVENT_BLOCKS = 32
 CORES_MAX = 0.5
+# Frames that come, beside those that are due; of each node may come a pong a second, too.
+LATE_SHARE_MAX = 0.1
+CALM_TRIES_MAX = 10
 SETTLE_S = 4.0
 MEASURE_S = 6.0
 ANSWER_S_MAX = 120.0
@@ -92,9 +95,7 @@ def measure_one(secrets: list[str], steps_s: float) -> dict[str, Any]:
     with serve(APP) as (port, pid):
         empty_mib = rss_mib(pid)
         with linked(port, pid, plan) as links:
-            rate, rates = climb(links, steps_s)
-            if rate != float(list(rates)[-1]):
-                links.send(rate)
+            rate, rates = climb(links, len(secrets), steps_s)
             return links.ask("/decisions") | {
                 "steps_s_of_a_node": rate,
                 "cores_of_frames": rates[f"{rate:g}"]["cores"],
@@ -104,17 +105,31 @@ def measure_one(secrets: list[str], steps_s: float) -> dict[str, Any]:
             }
 
 
-def climb(links: Links, most: float) -> tuple[float, dict[str, dict[str, float]]]:
-    """The highest rate within the bound, or the lowest of all; and what was found at each."""
+def climb(links: Links, nodes: int, most: float) -> tuple[float, dict[str, dict[str, float]]]:
+    """The highest rate that fits, or the lowest of all; and what was found at each.
+
+    The nodes send at that rate afterwards, and what was late at a higher one has come.
+    """
     rate, rates = min(STEPS_S_MIN, most), dict[str, dict[str, float]]()
     kept = rate
     while rate <= most:
         links.send(rate)
         found = rates[f"{rate:g}"] = links.frames()
-        if found["cores"] > CORES_MAX:
+        if not fits(found, nodes, rate):
+            links.send(kept)
+            for _ in range(CALM_TRIES_MAX):
+                if fits(links.frames(), nodes, kept):
+                    break
             break
         kept, rate = rate, rate * 2
     return kept, rates
+
+
+def fits(found: dict[str, float], nodes: int, steps_s: float) -> bool:
+    """Half of the process is left, and all frames come as they are sent: none is late."""
+    due = nodes * steps_s * (1 + 1 / STEPS_OF_AN_EVENT)
+    least, most = due * (1 - LATE_SHARE_MAX), due * (1 + LATE_SHARE_MAX) + nodes
+    return found["cores"] <= CORES_MAX and least <= found["frames_s"] <= most
 
 
 @contextlib.contextmanager
