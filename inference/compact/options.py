@@ -14,7 +14,7 @@ CHOICES = {
     "kernels": ("auto", "native", "torch"),
     "speculate": ("auto", "on", "off"),
     "quantize": tuple(QUANTIZE),
-    "kv_dtype": ("auto", "int8"),
+    "kv_dtype": ("auto", "int8", FP8),
 }
 # What suits a GPU where nothing else is asked for.
 GPU_DEFAULTS: dict[str, Any] = {
@@ -40,9 +40,9 @@ class CompactOptions:
     `threads` None leaves torch's own choice. `speculate` auto drafts tokens by prompt lookup, up to
     `drafts_max` per sequence and step, as long as that pays; on drafts in any case.
     `kernels` native is our own C code on CPUs that it is written for; auto takes it where it can.
-    `quantize` rounds weights that are stored in full, and `kv_dtype` int8 keys and values in the
+    `quantize` rounds weights that are stored in full, and `kv_dtype` keys and values in the
     cache (auto: they are as in `dtype`); only the native code can use whole numbers, and
-    only torch `fp8`, of models without experts.
+    only torch `fp8`, weights of it only in models without experts.
     """
 
     name: str | None = None

@@ -110,7 +110,7 @@ ENGINE_OPTIONS = (
     EngineOption("--quantize", "quantize", str, "NAME", ("compact",),
         "round weights as they are read: int8, int4 (native code only), fp8 (torch only) or off"),
     EngineOption("--kv-dtype", "kv_dtype", str, "NAME", ("compact",),
-        "keys and values in the cache: auto (as --dtype) or int8; by native code only"),
+        "keys and values in the cache: auto (--dtype), int8 (native code only) or fp8 (by torch)"),
     EngineOption("--speculate", "speculate", str, "WHEN", ("compact",),
         "draft tokens by prompt lookup: auto (while it pays), on or off"),
     EngineOption("--drafts", "drafts_max", int, "N", ("compact",),

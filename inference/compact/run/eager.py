@@ -46,8 +46,8 @@ class EagerModel:
         self, decodes: list[Chunk], prefills: list[Chunk], window: int | None, slots: Tensor
     ) -> AttentionPlan:
         cache, kernels = self.decoder.cache, self.decoder.kernels
-        decode_masks = cache.blocks.dtype if kernels.decode_masks else None
-        prefill_masks = cache.blocks.dtype if kernels.prefill_masks else None
+        decode_masks = cache.dtype if kernels.decode_masks else None
+        prefill_masks = cache.dtype if kernels.prefill_masks else None
         size, first = cache.block_size, len(decodes)
         groups = plan_decodes(decodes, size, self.upload, decode_masks, window)
         if self.decoder.copies is not None and window is None:

@@ -81,7 +81,7 @@ def can_record(decoder: Decoder) -> bool:
     """Masks, which CPUs need too, would span the whole context; torch's grouped product of float32
     asks the host for its sizes.
     """
-    wide = decoder.cache.blocks.dtype == torch.float32
+    wide = decoder.cache.dtype == torch.float32
     return not decoder.kernels.decode_masks and not (wide and decoder.shape.experts is not None)
 
 
@@ -321,7 +321,7 @@ class FixedInputs:
         sampled = torch.arange(layout.rows, device=tokens.device)
         if layout.spans:
             sampled = self.sampled[: layout.sampled]
-        masks = self.decoder.cache.blocks.dtype if self.decoder.kernels.decode_masks else None
+        masks = self.decoder.cache.dtype if self.decoder.kernels.decode_masks else None
         plans = {window: view.plan(layout, masks) for window, view in self.views.items()}
         return self.decoder.forward(
             Batch(tokens=tokens, positions=positions, slots=slots, sampled=sampled, plans=plans)
