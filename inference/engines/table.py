@@ -111,6 +111,8 @@ ENGINE_OPTIONS = (
         "round weights as they are read: int8, int4 (native code only), fp8 (torch only) or off"),
     EngineOption("--kv-dtype", "kv_dtype", str, "NAME", ("compact",),
         "keys and values in the cache: auto (--dtype), int8 (native code only) or fp8 (by torch)"),
+    EngineOption("--overlap", "overlap", str, "WHEN", ("compact",),
+        "plan a step while the one before is computed: auto (on a GPU), on or off"),
     EngineOption("--speculate", "speculate", str, "WHEN", ("compact",),
         "draft tokens by prompt lookup: auto (while it pays), on or off"),
     EngineOption("--drafts", "drafts_max", int, "N", ("compact",),
