@@ -27,6 +27,7 @@ from frontend.shared.said import prompt_turns
 from frontend.shared.snippets import SNIPPETS
 
 CHAT = "/v1/chat/completions"
+FORMATS = (("", "Text"), ("json_object", "JSON object"), ("json_schema", "JSON schema"))
 PROMPT = "Which seven stages does a request take in Sluice?"
 
 
@@ -39,7 +40,8 @@ def playground(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         "chosen": request.GET.get("model"),
         "projects": [(one.id, one.name) for one in viewer.projects()],
         "gateway": gateway_url(request),
-        "snippets": SNIPPETS,
+        "languages": [(one.name, one.label) for one in SNIPPETS],
+        "formats": FORMATS,
         "prompt": PROMPT,
         "kept": kept and msgspec.json.encode(kept).decode(),
     }

@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -33,6 +33,7 @@ from frontend.requests.why import Evidence, read_miss, reasons
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.asked import in_time
 from frontend.shared.filters import (
+    RANK_HEADS,
     RANKED,
     RELATIVE,
     SORTS,
@@ -203,6 +204,13 @@ def request_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         "streams": STREAMS,
         "finishes": selectors_requests.FINISHES,
         "sorts": SORTS,
+        "ranks": {
+            head: (
+                f"?{replace(filters, sort=sort).query(within)}",
+                "descending" * (sort == filters.sort),
+            )
+            for head, sort in RANK_HEADS.items()
+        },
         "pools": choices([(one.name, one.name) for one in pool_list()], filters.pool),
     }
     # Going back asks for the whole page again, through htmx or from the browser's own cache.

@@ -51,6 +51,8 @@ SORTS = (
     ("cost", "highest cost"),
 )
 RANKED: dict[str, Ranked] = {"slow": "total_us", "first": "ttft_us", "cost": "cost_nano"}
+# The heads of the list that order it.
+RANK_HEADS = {"Began, UTC": "", "Total": "slow", "First token": "first", "Cost": "cost"}
 FOLDED = frozenset(
     ("max_ms", "min_ttft_ms", "max_ttft_ms", "min_usd", "pool", "region", "route", "error", "user")
 )

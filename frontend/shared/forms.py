@@ -15,6 +15,7 @@ from controlplane.core.answers import PageAsk, page_ask
 from controlplane.core.jobs.once import AlreadyCreated
 from controlplane.core.permissions import Action
 from frontend.shared.access import Viewer, page
+from frontend.shared.refused_form import refused_keep
 from frontend.shared.stepup import stepped_up
 
 Made = TypeVar("Made")
@@ -73,9 +74,7 @@ def says_wrong(to: str, *names: str) -> Callable[[Changing[P]], View[P]]:
                     return done
                 messages.success(request, done)
             except ValidationError as error:
-                for field, words in error.message_dict.items():
-                    name = field.replace("_", " ").capitalize()
-                    messages.error(request, f"{name}: {' '.join(words)}")
+                refused_keep(request, error)
             except AlreadyCreated:
                 messages.info(request, "This was already created; its secret is not shown again.")
             kept = {name: kwargs[name] for name in names}

@@ -1,7 +1,7 @@
 """Filters that print figures as `formats` and `kernel.money` say, and parts of forms."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
@@ -28,6 +28,7 @@ from frontend.shared import formats
 from frontend.shared.navigation import NAVIGATION
 from frontend.shared.panels import TablePanel
 from frontend.shared.plots.tables import panel_table
+from frontend.shared.refused_form import refused_take
 
 register = template.Library()
 _LABELS = {entry.name: entry.label for entries in NAVIGATION.values() for entry in entries}
@@ -111,15 +112,22 @@ def as_json(value: object) -> str:
 
 
 @register.simple_tag
-def columns(names: str) -> SafeString:
+def columns(names: str, ranks: Mapping[str, tuple[str, str]] | None = None) -> SafeString:
     """Heads of columns, as `Model | #Requests | - | (Actions)`: # of numbers, () only read aloud.
 
-    With - it is a column of bars, which small screens leave out.
+    With - it is a column of bars, which small screens leave out. `ranks` are columns that order the
+    rows: the address that does, and the `aria-sort` of the one that they go by now.
     """
-    return format_html_join("", "{}", ((_head(name),) for name in names.split(" | ")))
+    heads = ((_head(name, (ranks or {}).get(name.lstrip("#"))),) for name in names.split(" | "))
+    return format_html_join("", "{}", heads)
 
 
-def _head(name: str) -> SafeString:
+def _head(name: str, rank: tuple[str, str] | None) -> SafeString:
+    if rank:
+        look = flatatt({"class": "number"} if name.startswith("#") else {})
+        sort = flatatt({"aria-sort": rank[1]} if rank[1] else {})
+        form = '<th scope="col"{}{}><a href="{}">{}</a></th>'
+        return format_html(form, look, sort, rank[0], name.lstrip("#"))
     if name == "-":
         return SafeString('<th scope="col" class="skip-small" aria-hidden="true"></th>')
     if name.startswith("("):
@@ -166,14 +174,19 @@ def _told(number: str, name: str, value: Any) -> tuple[SafeString, str, str, Any
 
 @register.simple_block_tag
 def table(
-    content: str, caption: str, heads: str, look: str = "cards dense", acts: object = False
+    content: str,
+    caption: str,
+    heads: str,
+    look: str = "cards dense",
+    acts: object = False,
+    ranks: Mapping[str, tuple[str, str]] | None = None,
 ) -> SafeString:
     """A table of these rows; what `heads` are, `columns` says; a last one of buttons if it acts."""
     heads = f"{heads} | (Actions)" if acts else heads
     return format_html(
         '<table class="{}"><caption class="sr">{}</caption><thead><tr>{}</tr></thead>'
         "<tbody>{}</tbody></table>",
-        look, caption, columns(heads), content,
+        look, caption, columns(heads, ranks), content,
     )  # fmt: skip
 
 
@@ -224,6 +237,12 @@ def dialog(context: Context, content: str, name: str, *action: object, **look: o
     if action:
         found["url"] = reverse(str(action[0]), args=action[1:])
     return render_to_string("shared/dialog.html", found)
+
+
+@register.simple_tag(takes_context=True)
+def refused(context: Context) -> dict[str, Any] | None:
+    """The form that was refused before this page, as `refused_take` says."""
+    return refused_take(context["request"])
 
 
 @register.inclusion_tag("shared/field.html")

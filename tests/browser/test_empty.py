@@ -37,7 +37,7 @@ def test_empty_pages_say_what_to_do_next(site: Site, watch: Watch) -> None:
         "/requests": "No requests match",
         "/keys": "No keys yet",
         "/spend": "No charges in",
-        "/playground": "The answer appears here",
+        "/playground": "Nothing sent yet",
     }
     for path, words in next_steps.items():
         page.goto(path)

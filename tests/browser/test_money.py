@@ -12,6 +12,43 @@ MONTH = True
 LAPTOP = (1280, 900)
 
 
+def test_a_refused_dialog_keeps_what_was_typed(site: Site, watch: Watch) -> None:
+    page = watch.sign_in(site)
+    page.goto("/budgets")
+    page.get_by_role("button", name="Set a budget").click()
+    page.get_by_label("Amount, USD").fill("lots")
+    page.get_by_label("In", exact=True).select_option("day")
+    page.get_by_label("Carry over the remainder").check()
+    page.get_by_role("button", name="Save").click()
+    amount = page.get_by_role("dialog").get_by_label("Amount, USD")
+    expect(amount).to_have_value("lots")
+    expect(amount).to_be_focused()
+    expect(amount).to_have_accessible_description("Must be an amount in US dollars, such as 25.00.")
+    expect(page.get_by_label("In", exact=True)).to_have_value("day")
+    expect(page.get_by_label("Carry over the remainder")).to_be_checked()
+    # Once: the next page knows nothing of it.
+    page.reload()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_a_head_sorts_the_rows_of_its_table(site: Site, watch: Watch) -> None:
+    page = watch.sign_in(site)
+    page.goto("/catalog")
+    table = page.get_by_role("table").first
+    heads = table.get_by_role("columnheader").filter(has=page.get_by_role("button"))
+    name = table.get_by_role("button", name="Model")
+    expect(heads.first).to_be_visible()
+    before = table.locator("tbody th").all_inner_texts()
+    assert len(before) > 1
+    name.press("Enter")
+    expect(table.get_by_role("columnheader", name="Model")).to_have_attribute(
+        "aria-sort", "ascending"
+    )
+    assert table.locator("tbody th").all_inner_texts() == sorted(before, key=str.lower)
+    name.press("Enter")
+    assert table.locator("tbody th").all_inner_texts() == sorted(before, key=str.lower)[::-1]
+
+
 def test_a_budget_is_set_with_the_form(site: Site, watch: Watch) -> None:
     page = watch.sign_in(site)
     page.goto("/budgets")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Request, expect
 
 from tests.browser.site import Site
 from tests.browser.watch import Watch
@@ -28,6 +29,14 @@ def _playground(site: Site, watch: Watch) -> Page:
     return page
 
 
+def _answers(page: Page, stream: Sequence[str]) -> None:
+    """Each request is answered with this stream."""
+    page.route(
+        "**/v1/chat/completions",
+        lambda route: route.fulfill(content_type="text/event-stream", body="".join(stream)),
+    )
+
+
 def test_the_playground_streams_and_tells_what_it_cost(site: Site, watch: Watch) -> None:
     page = _playground(site, watch)
     page.get_by_label("You", exact=True).fill('Say "hi" & more')
@@ -37,15 +46,78 @@ def test_the_playground_streams_and_tells_what_it_cost(site: Site, watch: Watch)
     expect(page.locator("#text-python")).to_be_visible()
     page.get_by_role("button", name="Send").click()
     expect(page.locator("#ask-state")).to_have_text("Done")
-    expect(page.locator("#answer")).to_contain_text("helpful")
-    expect(page.locator("#ask-cost")).to_contain_text("$")
-    expect(page.locator("#ask-ttft")).to_contain_text("ms")
-    link = page.locator("#ask-request a")
+    expect(page.locator(".said").last).to_contain_text("helpful")
+    expect(page.locator(".cost").last).to_contain_text("$")
+    expect(page.locator(".ttft").last).to_contain_text("ms")
+    link = page.locator(".request a")
     path = str(link.get_attribute("href"))
     wait_for(lambda: page.request.get(path).ok, "row of the request")
     link.click()
     expect(page.locator("main")).to_contain_text("Playground")
     expect(page.locator(".waterfall")).to_be_visible()
+
+
+def test_turns_and_parameters_are_sent_and_told_as_code(site: Site, watch: Watch) -> None:
+    page = _playground(site, watch)
+    sent: list[dict[str, Any]] = []
+    page.on("request", lambda request: _note(request, sent))
+    page.get_by_label("Compare with").select_option(MODEL)
+    page.get_by_text("Parameters, tools").click()
+    page.get_by_label("Max tokens").fill("4")
+    page.get_by_label("Stop sequences").fill("zebra")
+    for question in ("First?", "Second?"):
+        page.get_by_label("You", exact=True).fill(question)
+        page.get_by_role("button", name="Send").click()
+        expect(page.locator("#ask-state")).to_have_text("Done")
+        expect(page.get_by_label("You", exact=True)).to_have_value("")
+    assert [one["max_tokens"] for one in sent] == [4] * 4
+    assert [turn["role"] for turn in sent[-1]["messages"]] == [
+        "system",
+        "user",
+        "assistant",
+        "user",
+    ]
+    expect(page.locator("#side-0 .turn")).to_have_count(4)
+    expect(page.locator("#side-1 .turn")).to_have_count(4)
+    page.get_by_role("tab", name="Python").click()
+    expect(page.locator("#text-python")).to_contain_text("max_tokens=4,")
+    expect(page.locator("#text-python")).to_contain_text('"content": "First?",')
+    page.get_by_label("Tools, JSON").fill("[")
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator("#ask-error")).to_contain_text("Tools:")
+    page.get_by_role("button", name="New conversation").click()
+    expect(page.locator(".turn")).to_have_count(0)
+
+
+def test_results_of_tools_are_sent_back(site: Site, watch: Watch) -> None:
+    page = _playground(site, watch)
+    sent: list[dict[str, Any]] = []
+    page.on("request", lambda request: _note(request, sent))
+    call = {"index": 0, "id": "call_1", "function": {"name": "weather", "arguments": '{"city":'}}
+    rest = {"index": 0, "function": {"arguments": '"Bern"}'}}
+    pieces = [
+        event(choices=[{"index": 0, "delta": {"tool_calls": [each]}}]) for each in (call, rest)
+    ]
+    _answers(page, [*pieces, "data: [DONE]\n\n"])
+    page.get_by_text("Parameters, tools").click()
+    tool = {"type": "function", "function": {"name": "weather"}}
+    page.get_by_label("Tools, JSON").fill(json.dumps([tool]))
+    page.get_by_label("You", exact=True).fill("Rain?")
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator(".calls code")).to_have_text('weather({"city":"Bern"})')
+    page.get_by_label("Result of the tool").fill("dry")
+    page.unroute_all()
+    _answers(page, [delta(content="No rain."), "data: [DONE]\n\n"])
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator(".said").last).to_have_text("No rain.")
+    assert sent[-1]["tools"] == [tool]
+    assert sent[-1]["messages"][-1] == {"role": "tool", "tool_call_id": "call_1", "content": "dry"}
+    assert sent[-1]["messages"][-2]["tool_calls"][0]["function"]["arguments"] == '{"city":"Bern"}'
+
+
+def _note(request: Request, sent: list[dict[str, Any]]) -> None:
+    if request.url.endswith("/v1/chat/completions") and request.method == "POST":
+        sent.append(request.post_data_json)
 
 
 def test_a_playground_answer_can_be_stopped(site: Site, watch: Watch) -> None:
@@ -54,7 +126,7 @@ def test_a_playground_answer_can_be_stopped(site: Site, watch: Watch) -> None:
     expect(page.locator("#ask-state")).to_have_text("Streaming")
     page.get_by_role("button", name="Stop").click()
     expect(page.locator("#ask-state")).to_contain_text("Stopped")
-    expect(page.locator("#ask-cost")).to_contain_text("$")
+    expect(page.locator(".cost").last).to_contain_text("$")
     expect(page.get_by_role("button", name="Send")).to_be_enabled()
 
 
@@ -70,7 +142,11 @@ def test_a_refusal_is_shown_in_the_gateways_words(site: Site, watch: Watch) -> N
     page = _playground(site, watch)
     page.get_by_label("You", exact=True).fill("x" * 6_000)
     page.get_by_role("button", name="Send").click()
-    expect(page.locator("#ask-error")).to_contain_text("context")
+    expect(page.get_by_role("alert")).to_contain_text("context")
+    # What was refused is no part of the conversation, and can be changed and sent again.
+    page.get_by_label("You", exact=True).fill("Shorter")
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator("#ask-state")).to_have_text("Done")
 
 
 def test_what_a_model_thought_is_shown_apart_from_its_answer(site: Site, watch: Watch) -> None:
@@ -83,15 +159,11 @@ def test_what_a_model_thought_is_shown_apart_from_its_answer(site: Site, watch: 
         event(choices=[], usage=usage),
         "data: [DONE]\n\n",
     )
-    page.route(
-        "**/v1/chat/completions",
-        lambda route: route.fulfill(content_type="text/event-stream", body="".join(stream)),
-    )
-    expect(page.locator("#thoughts")).to_be_hidden()
+    _answers(page, stream)
     page.get_by_label("You", exact=True).fill("What is 1 + 1?")
     page.get_by_role("button", name="Send").click()
     expect(page.locator("#ask-state")).to_have_text("Done")
-    expect(page.locator("#thoughts")).to_have_text("One and one.")
-    expect(page.locator("#answer")).to_have_text("2")
-    expect(page.locator("#ask-ttft")).to_contain_text("ms")
-    expect(page.locator("#ask-tokens")).to_have_text("9 (0) / 5")
+    expect(page.locator(".thoughts").last).to_have_text("One and one.")
+    expect(page.locator(".said").last).to_have_text("2")
+    expect(page.locator(".ttft").last).to_contain_text("ms")
+    expect(page.locator(".tokens").last).to_have_text("9 (0) / 5")

@@ -103,6 +103,17 @@ def test_the_first_ones_are_the_slowest_or_dearest(cast: Cast, sort: str, column
     assert f"sort={sort}" in text and "The 50\n" in text
 
 
+def test_heads_of_the_list_order_it_and_say_by_which_it_goes(cast: Cast) -> None:
+    heads = signed_in(cast.alice).get(f"/requests?{RANGE}&stream=yes&sort=slow").content.decode()
+    assert '<th scope="col" class="number" aria-sort="descending"><a href="?' in heads
+    assert heads.count("aria-sort") == 1
+    link = next(
+        part for part in heads.split('<a href="') if part.partition(">")[2].startswith("Cost")
+    )
+    query = link.partition('"')[0]
+    assert "sort=cost" in query and "stream=yes" in query
+
+
 def test_the_shares_add_up_and_lead_to_their_requests(cast: Cast) -> None:
     alice = signed_in(cast.alice)
     text = alice.get(f"/requests?{RANGE}").content.decode()

@@ -1,5 +1,5 @@
 // Live figures on the Overview: only while the page is visible and not paused.
-import { drawFigures, drawn } from "./plots.js";
+import { drawFigures, drawn, redrawAll } from "./plots.js";
 
 const panel = document.getElementById("live");
 const words = panel.querySelector("[data-live-words]");
@@ -59,11 +59,14 @@ function showBars(bars) {
 }
 
 function show(figures) {
+  // The charts are hidden as long as it is there, and take their size from the page.
+  const hint = figures.empty ? null : document.getElementById("first-request");
+  hint?.remove();
   showCells(figures.cells);
   showBars(figures.bars);
   drawFigures(figures.figures);
+  if (hint) redrawAll();
   document.querySelector("[data-live-as-of]").textContent = figures.as_of;
-  if (!figures.empty) document.getElementById("first-request")?.remove();
 }
 
 function close() {

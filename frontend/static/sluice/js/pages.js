@@ -123,7 +123,105 @@ document.addEventListener("keydown", (event) => {
   link.click();
 });
 
+const UNITS = {
+  "µs": 1e-6, ms: 1e-3, s: 1, min: 60, h: 3600, d: 86_400,
+  KB: 1e3, MB: 1e6, GB: 1e9, KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30, K: 1e3, M: 1e6,
+};
+
+/** What a cell sorts by: its time, its amount in a unit, or its text; null for none. */
+function cellKey(cell) {
+  const time = cell?.querySelector("time")?.dateTime;
+  if (time) return Date.parse(time);
+  const text = (cell?.querySelector("[title^='$']") ?? cell)?.textContent.trim().replace(/\s+/g, " ") ?? "";
+  if (text === "" || text === "–") return null;
+  const found = text.match(/^[<~$]*([-−]?[\d,]*\.?\d+)\s?([a-zµ]+)?/i);
+  if (!found || !cell.classList.contains("number")) return text.toLowerCase();
+  return Number(found[1].replaceAll(",", "").replace("−", "-")) * (UNITS[found[2]] ?? 1);
+}
+
+function compareKeys(one, other) {
+  if (typeof one === typeof other && typeof one === "number") return one - other;
+  return String(one).localeCompare(String(other), "en", { numeric: true });
+}
+
+/** Orders the rows by the column of this button; rows without a value stay last. */
+function sortRows(button) {
+  const head = button.closest("th");
+  const up = head.ariaSort ? head.ariaSort !== "ascending" : !head.classList.contains("number");
+  for (const each of head.parentElement.children) each.ariaSort = each === head ? (up ? "ascending" : "descending") : null;
+  const body = head.closest("table").tBodies[0];
+  const rows = [...body.rows].map((row) => [cellKey(row.cells[head.cellIndex]), row]);
+  rows.sort(([one], [other]) => (one === null) - (other === null) || (up ? 1 : -1) * compareKeys(one, other));
+  body.append(...rows.map(([, row]) => row));
+}
+
+/** Heads sort whole tables: not lists of many pages, and none whose rows belong together. */
+function makeSortable() {
+  if (document.querySelector("main a[rel='next']") || /[?&](after|before)=/.test(location.search)) return;
+  for (const table of document.querySelectorAll("main table.dense")) {
+    if (table.tBodies.length !== 1 || table.tBodies[0].rows.length < 2) continue;
+    if (table.tBodies[0].querySelector("[colspan], [rowspan]")) continue;
+    for (const head of table.tHead.rows[0].cells) {
+      if (head.ariaHidden || head.querySelector(".sr, a") || !head.textContent.trim()) continue;
+      const button = Object.assign(document.createElement("button"), { type: "button", className: "sorts" });
+      button.append(...head.childNodes);
+      button.addEventListener("click", () => sortRows(button));
+      head.append(button);
+    }
+  }
+}
+
+/** The form of this path as it was sent: rows may have one each, which differ in what is hidden. */
+function refusedForm(path, fields) {
+  const opener = document.querySelector(`[data-opens][data-action="${CSS.escape(path)}"]`);
+  if (opener) { openDialog(opener); return document.getElementById(opener.dataset.opens)?.querySelector("form"); }
+  return [...document.querySelectorAll("form[method='post']")].find((form) =>
+    new URL(form.getAttribute("action") ?? "", location.href).pathname === path
+    && [...form.querySelectorAll("input[type='hidden'][name]")].every((each) =>
+      each.name === "csrfmiddlewaretoken" || fields[each.name]?.includes(each.value)));
+}
+
+function typeAgain(form, fields) {
+  const left = Object.fromEntries(Object.entries(fields).map(([name, values]) => [name, [...values]]));
+  for (const input of form.elements) {
+    if (!input.name || input.type === "hidden" || input.type === "password") continue;
+    const values = fields[input.name] ?? [];
+    if (["checkbox", "radio"].includes(input.type)) input.checked = values.includes(input.value);
+    else if (input.multiple) for (const each of input.options) each.selected = values.includes(each.value);
+    else if (left[input.name]?.length) input.value = left[input.name].shift();
+  }
+}
+
+/** A refused form is open again with what was typed, and each error stands beside its field. */
+function showRefused() {
+  const source = document.getElementById("refused");
+  if (!source) return;
+  const { path, fields, errors } = JSON.parse(source.textContent);
+  const form = refusedForm(path, fields);
+  if (!form) return;
+  if (Object.keys(fields).length) typeAgain(form, fields);
+  const dialog = form.closest("dialog");
+  if (dialog && !dialog.open) dialog.showModal();
+  const lines = [...document.querySelectorAll("[data-refused-told]")];
+  let first = null;
+  for (const [at, [name, words]] of Object.entries(errors).entries()) {
+    const input = [...form.elements].find((each) => each.name === name && each.type !== "hidden");
+    if (!input) { if (dialog) form.prepend(lines[at]); continue; }
+    const told = Object.assign(document.createElement("p"), { id: `refused-${at}`, className: "errorlist" });
+    told.textContent = words.join(" ");
+    (input.closest(".field") ?? input).append(told);
+    input.setAttribute("aria-invalid", "true");
+    input.setAttribute("aria-describedby", told.id);
+    input.closest("details")?.setAttribute("open", "");
+    lines[at].remove();
+    first ??= input;
+  }
+  first?.focus();
+}
+
 whenRead(() => {
+  makeSortable();
+  showRefused();
   document.querySelector("form[data-goes-on]")?.requestSubmit();
   document.querySelector("dialog[data-open]")?.showModal();
   document.querySelector("[data-focus]")?.focus();

@@ -1,163 +1,165 @@
-// The playground: one streamed request at a time, measured as a client sees it.
-import { chatStream } from "./stream.js";
+// The playground: a conversation with one model or two, measured as a client sees it.
+import { LANGUAGES } from "./code.js";
+import { Side } from "./turns.js";
 
 const form = document.getElementById("ask");
 const byId = (id) => document.getElementById(id);
 const TOKEN_SPARE_MS = 30_000;
-const COST_TRIES_MAX = 10;
-const COST_WAIT_MS = 300;
-const ZERO_ID = "0".repeat(32);
+const PICTURES_MAX = 4;
+const NUMBERS = ["temperature", "top_p", "max_tokens", "seed"];
 let token = null;
 let running = null;
-const kept = form?.dataset.kept ? JSON.parse(form.dataset.kept) : { messages: [] };
-
-function three(value) {
-  return Number(value.toPrecision(3)).toLocaleString("en", { maximumSignificantDigits: 3 });
-}
-
-function milliseconds(value) {
-  return value < 999.5 ? `${three(value)} ms` : `${three(value / 1000)} s`;
-}
+let pictures = [];
+// What a kept request had besides that has no field here is sent as it was.
+let besides = {};
 
 async function freshToken() {
   const project = form.project.value;
   if (token && token.project === project && token.until > Date.now()) return token.text;
-  const answer = await fetch(form.dataset.tokenUrl, { method: "POST", body: new FormData(form) });
+  const asked = new FormData();
+  for (const name of ["project", "csrfmiddlewaretoken"]) asked.set(name, form[name].value);
+  const answer = await fetch(form.dataset.tokenUrl, { method: "POST", body: asked });
   if (!answer.ok) throw new Error("Your session has ended or your role changed. Reload the page.");
   const made = await answer.json();
   token = { text: made.token, project, until: Date.now() + made.lifetime_s * 1000 - TOKEN_SPARE_MS };
   return token.text;
 }
 
-function show(id, text) { byId(id).textContent = text; }
-
-function reset() {
-  for (const id of ["ask-ttft", "ask-total", "ask-tokens", "ask-rate", "ask-cost", "ask-request"]) show(id, "–");
-  byId("ask-error").hidden = true;
-  byId("thoughts").hidden = true;
-  for (const id of ["thoughts", "answer"]) show(id, "");
-  byId("answer").dataset.empty = "false";
-}
-
 function fail(message) {
   byId("ask-error").textContent = message;
-  byId("ask-error").hidden = false;
+  byId("ask-error").hidden = !message;
 }
 
-function body() {
-  const messages = [...kept.messages];
-  if (form.user.value.trim()) messages.push({ role: "user", content: form.user.value });
-  if (form.system.value.trim()) messages.unshift({ role: "system", content: form.system.value });
-  return { ...kept, model: form.model.value, messages, n: 1, stream: true, stream_options: { include_usage: true } };
+/** The JSON in a field; undefined where it is empty. Throws an error that names the field. */
+function jsonIn(name, label) {
+  const text = form[name].value.trim();
+  if (!text) return undefined;
+  try { return JSON.parse(text); } catch (error) { throw new Error(`${label}: ${error.message}`); }
 }
 
-// The last turn of a user can be changed; all before it is sent as it was.
-function writeKept() {
-  form.system.value = "";
-  form.user.value = "";
-  const last = kept.messages.at(-1);
-  if (last?.role === "user" && typeof last.content === "string") form.user.value = kept.messages.pop().content;
-  if ([...form.model.options].some((each) => each.value === kept.model)) form.model.value = kept.model;
-}
-
-async function beside(bearer, signal) {
-  const model = form.other.value;
-  byId("ask-beside").hidden = !model;
-  if (!model) return;
-  show("beside", "");
-  show("beside-title", model);
-  const began = performance.now();
-  const url = `${form.dataset.gateway}/v1/chat/completions`;
-  try {
-    for await (const event of chatStream(url, bearer, { ...body(), model }, signal)) byId("beside").append(event.text ?? "");
-    show("beside-title", `${model} · ${milliseconds(performance.now() - began)}`);
-  } catch (error) {
-    show("beside-title", `${model}: ${error.message}`);
+function parameters() {
+  const found = { ...besides };
+  for (const name of NUMBERS) if (form[name].value !== "") found[name] = Number(form[name].value);
+  const stop = form.stop.value.split("\n").filter(Boolean);
+  if (stop.length) found.stop = stop;
+  const tools = jsonIn("tools", "Tools");
+  if (tools) found.tools = tools;
+  if (form.format.value === "json_object") found.response_format = { type: "json_object" };
+  if (form.format.value === "json_schema") {
+    const schema = jsonIn("schema", "JSON schema") ?? {};
+    found.response_format = { type: "json_schema", json_schema: { name: "answer", strict: true, schema } };
   }
+  return found;
 }
 
-async function showCost(id) {
-  for (let tries = 0; tries < COST_TRIES_MAX; tries += 1) {
-    const answer = await fetch(form.dataset.costUrl.replace(ZERO_ID, id));
-    if (!answer.ok) break;
-    const found = await answer.json();
-    if (found.cost !== null) {
-      show("ask-cost", found.cost);
-      byId("ask-cost").title = `$${found.exact} exactly`;
-      return;
-    }
-    await new Promise((resolve) => { setTimeout(resolve, COST_WAIT_MS); });
-  }
-  show("ask-cost", "not settled yet");
+function bodyOf(model, messages) {
+  const system = form.system.value.trim() ? [{ role: "system", content: form.system.value }] : [];
+  const whole = { model, messages: [...system, ...messages], ...parameters() };
+  return { ...whole, stream: true, stream_options: { include_usage: true } };
 }
 
-function linkRequest(id) {
-  const link = document.createElement("a");
-  link.href = form.dataset.requestUrl.replace(ZERO_ID, id);
-  link.textContent = id;
-  byId("ask-request").replaceChildren(link);
+function written() {
+  const text = form.user.value;
+  if (!pictures.length) return text.trim() ? { role: "user", content: text } : null;
+  const parts = pictures.map((url) => ({ type: "image_url", image_url: { url } }));
+  return { role: "user", content: [...(text.trim() ? [{ type: "text", text }] : []), ...parts] };
 }
 
-function showUsage(usage, firstAt, lastAt) {
-  const cached = usage.prompt_tokens_details?.cached_tokens ?? 0;
-  show("ask-tokens", `${usage.prompt_tokens.toLocaleString("en")} (${cached.toLocaleString("en")}) / ${usage.completion_tokens.toLocaleString("en")}`);
-  const seconds = (lastAt - firstAt) / 1000;
-  if (usage.completion_tokens > 1 && seconds > 0) show("ask-rate", three((usage.completion_tokens - 1) / seconds));
+async function readPictures() {
+  const files = [...byId("ask-pictures").files].slice(0, PICTURES_MAX);
+  pictures = await Promise.all(files.map((file) => new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.addEventListener("load", () => resolve(reader.result));
+    reader.addEventListener("error", () => reject(reader.error));
+    reader.readAsDataURL(file);
+  })));
+}
+
+const sides = form ? [...document.querySelectorAll("[data-side]")].map((each) => new Side(each, form.dataset)) : [];
+const models = () => [form.model.value, form.other.value].filter(Boolean);
+const talking = () => sides.slice(0, models().length);
+
+function setState(words, busy) {
+  byId("ask-state").textContent = words;
+  byId("ask-send").disabled = busy;
+  byId("ask-stop").disabled = !busy;
 }
 
 async function send() {
-  reset();
+  fail("");
+  const message = written();
+  const active = talking();
+  try {
+    parameters();
+    if (active.some((side) => side.waits)) active.forEach((side) => { if (side.waits) side.answerCalls(); });
+    else if (message) active.forEach((side) => side.say(message));
+    else throw new Error("Write a message first.");
+  } catch (error) {
+    fail(error.message);
+    return;
+  }
   running = new AbortController();
-  byId("ask-send").disabled = true;
-  byId("ask-stop").disabled = false;
-  show("ask-state", "Waiting for the first token");
-  let id = null;
-  let firstAt = null;
-  let lastAt = null;
-  let ended = "Done";
-  let other = null;
+  setState("Waiting for the first token", true);
+  let whole = [];
   try {
     const bearer = await freshToken();
-    other = beside(bearer, running.signal);
-    const began = performance.now();
-    const stream = chatStream(`${form.dataset.gateway}/v1/chat/completions`, bearer, body(), running.signal);
-    for await (const event of stream) {
-      if (event.requestId) { id = event.requestId; linkRequest(id); }
-      if (event.text || event.thought) {
-        lastAt = performance.now();
-        if (firstAt === null) { firstAt = lastAt; show("ask-ttft", milliseconds(firstAt - began)); show("ask-state", "Streaming"); }
-        byId("thoughts").hidden &&= !event.thought;
-        byId(event.thought ? "thoughts" : "answer").append(event.thought ?? event.text);
-      }
-      if (event.usage) showUsage(event.usage, firstAt, lastAt);
-    }
-    show("ask-total", milliseconds(performance.now() - began));
+    const started = () => { byId("ask-state").textContent = "Streaming"; };
+    whole = await Promise.all(active.map((side, at) =>
+      side.ask(bearer, bodyOf(models()[at], side.messages), running.signal, started)));
   } catch (error) {
-    ended = error.name === "AbortError" ? "Stopped; only what arrived is billed" : "Failed";
-    if (error.name !== "AbortError") fail(error.message);
+    fail(error.message);
   }
-  await other;
-  show("ask-state", ended);
-  byId("ask-send").disabled = false;
-  byId("ask-stop").disabled = true;
+  const stopped = running.signal.aborted;
   running = null;
-  if (id) await showCost(id);
+  setState(stopped ? "Stopped; only what arrived is billed" : whole.every(Boolean) && whole.length ? "Done" : "Failed", false);
+  if (whole.some(Boolean)) { form.user.value = ""; byId("ask-pictures").value = ""; pictures = []; }
+  writeCode();
 }
 
-function sendWritten() {
-  if (form.user.value.trim() || kept.messages.length) { send(); return; }
-  fail("Write a message first.");
-  form.user.focus();
+function startAnew() {
+  running?.abort();
+  sides.forEach((side) => side.clear());
+  besides = {};
+  setState("Nothing sent yet", false);
+  fail("");
+  writeCode();
 }
 
-function writeSnippets() {
-  const values = { "@BASE@": form.dataset.gateway };
-  for (const [mark, field] of [["@MODEL@", "model"], ["@SYSTEM@", "system"], ["@USER@", "user"]]) {
-    values[mark] = JSON.stringify(form[field].value);
+/** A second model begins where the first stands, so that both are asked the same. */
+function chooseOther() {
+  const [one, other] = sides;
+  other.clear();
+  byId("side-1").hidden = !form.other.value;
+  if (form.other.value) one.messages.forEach((message) => other.say(message));
+  sides.forEach((side, at) => {
+    side.title.textContent = models()[at] ?? "";
+    side.title.hidden = !form.other.value;
+  });
+}
+
+/** The last turn of a user can be changed; all before it is sent as it was. */
+function writeKept({ messages = [], model, ...rest }) {
+  const turns = [...messages];
+  form.system.value = turns[0]?.role === "system" && typeof turns[0].content === "string" ? turns.shift().content : "";
+  form.user.value = turns.at(-1)?.role === "user" && typeof turns.at(-1).content === "string" ? turns.pop().content : "";
+  turns.forEach((message) => sides[0].say(message));
+  if ([...form.model.options].some((each) => each.value === model)) form.model.value = model;
+  for (const name of NUMBERS) {
+    if (typeof rest[name] === "number") form[name].value = rest[name];
+    delete rest[name];
   }
-  for (const code of document.querySelectorAll("[data-template]")) {
-    code.textContent = code.dataset.template.replace(/@[A-Z]+@/g, (mark) => values[mark] ?? mark);
-  }
+  if (rest.tools) form.tools.value = JSON.stringify(rest.tools, null, 2);
+  for (const name of ["tools", "stream", "stream_options", "n"]) delete rest[name];
+  besides = rest;
+}
+
+function writeCode() {
+  let body;
+  try {
+    const message = written();
+    body = bodyOf(form.model.value, [...sides[0].messages, ...(message ? [message] : [])]);
+  } catch { return; }
+  for (const [name, write] of Object.entries(LANGUAGES)) byId(`text-${name}`).textContent = write(form.dataset.gateway, body);
 }
 
 function chooseTab(tab) {
@@ -171,13 +173,20 @@ function chooseTab(tab) {
 }
 
 if (form) {
-  form.addEventListener("submit", (event) => { event.preventDefault(); if (!running) sendWritten(); });
-  form.addEventListener("input", writeSnippets);
+  form.addEventListener("submit", (event) => { event.preventDefault(); if (!running) send(); });
+  document.addEventListener("input", async (event) => {
+    if (event.target.form !== form) return;
+    if (event.target.id === "ask-pictures") await readPictures();
+    if (event.target === form.other || event.target === form.model) chooseOther();
+    byId("ask-schema").closest(".field").hidden = form.format.value !== "json_schema";
+    writeCode();
+  });
   byId("ask-stop").addEventListener("click", () => running?.abort());
+  byId("ask-anew").addEventListener("click", startAnew);
   byId("ask-user").addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
   });
-  if (form.dataset.kept) writeKept();
+  if (form.dataset.kept) writeKept(JSON.parse(form.dataset.kept));
   const tabs = document.querySelector("[role='tablist']");
   tabs.addEventListener("click", (event) => { if (event.target.matches("[role='tab']")) chooseTab(event.target); });
   tabs.addEventListener("keydown", (event) => {
@@ -186,5 +195,5 @@ if (form) {
     const all = [...tabs.children];
     chooseTab(all[(all.indexOf(event.target) + step + all.length) % all.length]);
   });
-  writeSnippets();
+  writeCode();
 }

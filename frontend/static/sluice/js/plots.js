@@ -80,7 +80,7 @@ export function drawFigures(figures) {
 }
 
 // Each in a task of its own, from the top: ten at once would hold the page still for a second.
-async function redrawAll() {
+export async function redrawAll() {
   if (!plotly) return;
   try {
     for (const holder of holders.keys()) {

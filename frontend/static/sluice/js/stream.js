@@ -1,5 +1,5 @@
-// Reads a streamed chat completion: yields {requestId}, {thought}, {text} and {usage}; throws the
-// server's words.
+// Reads a streamed chat completion: yields {requestId}, {thought}, {text}, {call}, a piece of a tool
+// call, and {usage}; throws the server's words.
 
 const END_MARK = "[DONE]";
 
@@ -19,6 +19,7 @@ function* frames(lines) {
     const delta = event.choices?.[0]?.delta;
     if (delta?.reasoning_content) yield { thought: delta.reasoning_content };
     if (delta?.content) yield { text: delta.content };
+    for (const call of delta?.tool_calls ?? []) yield { call };
     if (event.usage) yield { usage: event.usage };
   }
 }
