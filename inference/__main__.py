@@ -37,6 +37,8 @@ from inference.node.service import Node
 
 EXIT_MODEL = 1
 EXIT_USAGE = 2
+# Signals so close have one cause: the end of a parent with several threads sends one for each.
+SIGNALS_TOGETHER_S = 1.0
 
 MODEL_HELP = """\
 checkpoint folder: config.json, tokenizer.json, tokenizer_config.json, weights, and
@@ -61,7 +63,7 @@ examples:
       --name node-2 --engine remote --url http://127.0.0.1:8001/v1 --model-name big
 
 SIGTERM or Ctrl-C drains: no new jobs, those running are finished until the deadline, the rest
-goes back to the gateway. A second one stops at once.
+goes back to the gateway. Another one, a second later or more, stops at once.
 exit status: 0 drained (or the check passed), 1 the model cannot be served, 2 a wrong option,
 3 the engine died or no longer makes a token, 4 another process has taken this node's name,
 5 a link failed. After 3 and 5 start it again; after the others something must be mended first."""
@@ -191,7 +193,7 @@ async def serve(args: argparse.Namespace, options: NodeOptions) -> int:
         if running.done():
             return running.result()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
+            loop.call_later(SIGNALS_TOGETHER_S, loop.remove_signal_handler, number)
         await drain(node, options.drain_deadline_s)
         return 0
     finally:

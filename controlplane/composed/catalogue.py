@@ -10,6 +10,7 @@ from controlplane.connections.models import ConnectionModel
 from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 from controlplane.fleet.overview import nodes_of_models
+from controlplane.hosts.models import Deployment
 from controlplane.routing.aliases import rules_leading_to
 from controlplane.tenants.access import require
 
@@ -20,6 +21,8 @@ def model_needs(*, actor: Actor, model: Model) -> list[str]:
     needs = [f"the rule {name} leads to it" for name in rules_leading_to(model.name)]
     rows = ConnectionModel.objects.filter(model=model, withdrawn_at=None)
     needs += [f"the connection {row.connection.name} serves it" for row in rows]
+    deployments = Deployment.objects.filter(model=model.name, removed_at=None).order_by("name")
+    needs += [f"the deployment {row.name} runs it" for row in deployments]
     views = nodes_of_models(timezone.now(), {model.name})
     needs += [
         f"the node {view.node.name} serves it"

@@ -8,14 +8,12 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from controlplane.embedded.supervisor import (
-    BACKOFF_SECONDS_MAX,
-    BACKOFF_SECONDS_MIN,
-    HEALTHY_SECONDS,
-)
+from inference.children import Restarts, environment_without
 
 # A node drains before it ends.
 STOP_SECONDS_MAX = 10.0
+# What the control plane was told: the child reads what others send.
+HIDDEN = ("SLUICE_", "DJANGO_", "PG")
 
 
 class ConnectorChild:
@@ -31,8 +29,7 @@ class ConnectorChild:
         self._process: subprocess.Popen[bytes] | None = None
         self._told = b""
         self._unsent = b""
-        self._started = self._retry_at = 0.0
-        self._backoff_seconds = BACKOFF_SECONDS_MIN
+        self._restarts = Restarts()
 
     @property
     def pid(self) -> int | None:
@@ -46,7 +43,7 @@ class ConnectorChild:
             return
         if self._process is not None and self._process.poll() is not None:
             self._bury(now)
-        if self._process is None and now >= self._retry_at:
+        if self._process is None and now >= self._restarts.retry_at:
             self._start(now)
         if self._process is not None:
             self._feed(line)
@@ -65,27 +62,24 @@ class ConnectorChild:
         self._process = None
 
     def _start(self, now: float) -> None:
-        self._process = subprocess.Popen(
-            self._argv, stdin=subprocess.PIPE, env={**_environment(), **self._env()}
-        )
+        environment = {**environment_without(*HIDDEN), **self._env()}
+        self._process = subprocess.Popen(self._argv, stdin=subprocess.PIPE, env=environment)
         assert self._process.stdin is not None
         # A child that does not read must not hold us up.
         os.set_blocking(self._process.stdin.fileno(), False)
-        self._started, self._told, self._unsent = now, b"", b""
+        self._restarts.started, self._told, self._unsent = now, b"", b""
         self._say(f"connector node started (process {self._process.pid})")
 
     def _bury(self, now: float) -> None:
         assert self._process is not None
-        if now - self._started > HEALTHY_SECONDS:
-            self._backoff_seconds = BACKOFF_SECONDS_MIN
+        self._restarts.recovered(now)
         self._say(
             f"connector node ended with status {self._process.returncode}, next try in "
-            f"{self._backoff_seconds:.1f} s"
+            f"{self._restarts.pause_s:.1f} s"
         )
         self._close()
         self._process = None
-        self._retry_at = now + self._backoff_seconds
-        self._backoff_seconds = min(2 * self._backoff_seconds, BACKOFF_SECONDS_MAX)
+        self._restarts.put_off(now)
 
     def _feed(self, line: bytes) -> None:
         """Write what the pipe takes; a new line begins only after the one before has ended."""
@@ -105,9 +99,3 @@ class ConnectorChild:
     def _close(self) -> None:
         assert self._process is not None and self._process.stdin is not None
         self._process.stdin.close()
-
-
-def _environment() -> dict[str, str]:
-    """Ours without what the control plane was told: the child reads what others send."""
-    ours = ("SLUICE_", "DJANGO_", "PG")
-    return {name: value for name, value in os.environ.items() if not name.startswith(ours)}

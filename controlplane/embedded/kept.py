@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 
 from controlplane.embedded.layout import Layout
 from controlplane.embedded.processes import Say, ServerError
-from controlplane.embedded.supervisor import BACKOFF_SECONDS_MAX, BACKOFF_SECONDS_MIN
+from inference.children import Restarts
 
 
 class EmbeddedServer(ABC):
@@ -54,8 +54,7 @@ class KeptServer:
         self._server = server
         self._say = say
         self._down = False
-        self._retry_at = 0.0
-        self._backoff_seconds = BACKOFF_SECONDS_MIN
+        self._restarts = Restarts()
 
     def start(self) -> None:
         self._server.start()
@@ -66,7 +65,7 @@ class KeptServer:
 
     def look(self) -> None:
         now = time.monotonic()
-        if self._server.alive or now < self._retry_at:
+        if self._server.alive or now < self._restarts.retry_at:
             return
         name = self._server.name
         if not self._down:
@@ -76,10 +75,10 @@ class KeptServer:
             self._server.start_again()
         except (ServerError, OSError) as error:
             self._say(
-                f"{error}\nretrying {name} in {self._backoff_seconds:.1f} s, until it succeeds"
+                f"{error}\nretrying {name} in {self._restarts.pause_s:.1f} s, until it succeeds"
             )
-            self._retry_at = time.monotonic() + self._backoff_seconds
-            self._backoff_seconds = min(2 * self._backoff_seconds, BACKOFF_SECONDS_MAX)
+            self._restarts.put_off(time.monotonic())
             return
-        self._down, self._backoff_seconds = False, BACKOFF_SECONDS_MIN
+        self._down = False
+        self._restarts.reset()
         self._say(f"{name} answers again")

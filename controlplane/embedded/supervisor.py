@@ -13,11 +13,8 @@ from pathlib import Path
 from textwrap import indent
 
 from controlplane.embedded.processes import Entry, Say, end, entry, log_tail, open_log
+from inference.children import Restarts, end_family
 
-BACKOFF_SECONDS_MIN = 0.5
-BACKOFF_SECONDS_MAX = 30.0
-# A child that lived this long has recovered, and its next death counts as the first.
-HEALTHY_SECONDS = 60.0
 # Clear of the column that holds the time in front of the first line.
 LOG_INDENT = " " * 10
 
@@ -40,9 +37,7 @@ class _Running:
     known: Entry | None = None
     # Bytes of its log before this start.
     logged: int = 0
-    started: float = 0.0
-    retry_at: float = 0.0
-    backoff_seconds: float = BACKOFF_SECONDS_MIN
+    restarts: Restarts = field(default_factory=Restarts)
     deaths: int = field(default=0)
     kill_at: float | None = None
 
@@ -73,7 +68,7 @@ class Supervisor:
             elif slot.process is not None and slot.process.poll() is not None:
                 self._bury(slot, now)
                 changed = True
-            elif slot.process is None and now >= slot.retry_at:
+            elif slot.process is None and now >= slot.restarts.retry_at:
                 changed |= self._start_again(slot, now)
         return changed
 
@@ -119,7 +114,7 @@ class Supervisor:
                 start_new_session=True,
             )
         slot.known = entry(slot.child.name, slot.process.pid, slot.child.argv)
-        slot.started = time.monotonic()
+        slot.restarts.started = time.monotonic()
 
     def _start_again(self, slot: _Running, now: float) -> bool:
         """False where there is no room even for that: it is tried again like any other."""
@@ -127,29 +122,25 @@ class Supervisor:
             self._start(slot)
         except OSError as error:
             self._say(f"{slot.child.name} cannot be started: {error}")
-            self._put_off(slot, now)
+            slot.restarts.put_off(now)
             return False
         self._say(f"{slot.child.name} restarted")
         return True
 
-    def _put_off(self, slot: _Running, now: float) -> None:
-        slot.retry_at = now + slot.backoff_seconds
-        slot.backoff_seconds = min(2 * slot.backoff_seconds, BACKOFF_SECONDS_MAX)
-
     def _bury(self, slot: _Running, now: float) -> None:
         assert slot.process is not None
-        if now - slot.started > HEALTHY_SECONDS:
-            slot.backoff_seconds, slot.deaths = BACKOFF_SECONDS_MIN, 0
+        if slot.restarts.recovered(now):
+            slot.deaths = 0
         self._say(
             f"{slot.child.name} ended with status {slot.process.returncode}, next try in "
-            f"{slot.backoff_seconds:.1f} s; its log is {self._log(slot.child)}"
+            f"{slot.restarts.pause_s:.1f} s; its log is {self._log(slot.child)}"
         )
         if slot.deaths == 0:
             self._say_log(slot.child)
-        _end_family(slot.process.pid)
+        end_family(slot.process.pid)
         slot.process, slot.known = None, None
         slot.deaths += 1
-        self._put_off(slot, now)
+        slot.restarts.put_off(now)
 
     def _see_off(self, slot: _Running, now: float) -> bool:
         assert slot.kill_at is not None
@@ -175,15 +166,7 @@ class Supervisor:
         except subprocess.TimeoutExpired:
             self._say(f"{slot.child.name} did not stop in {slot.child.stop_seconds_max:.0f} s")
             end(slot.process, (signal.SIGKILL, 1.0))
-        _end_family(slot.process.pid)
+        end_family(slot.process.pid)
 
     def _log(self, child: Child) -> Path:
         return self._logs / f"{child.name}.log"
-
-
-def _end_family(session: int) -> None:
-    # What a child started and left behind shares its session's process group.
-    try:
-        os.killpg(session, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        return

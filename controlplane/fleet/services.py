@@ -62,21 +62,29 @@ def clean_node_name(name: str) -> str:
 
 
 def node_credential_create(
-    *, actor: Actor, name: str, pool: str, models: Iterable[str] | None = None
+    *,
+    actor: Actor,
+    name: str,
+    pool: str,
+    models: Iterable[str] | None = None,
+    undrain: bool = True,
 ) -> CreatedCredential:
     """A credential for the node of that name, which is registered first if it is new.
 
     A known node moves to this pool; its live links are cut, and it must say the new one. It is
-    approved by that, also one that was waiting, draining or removed.
+    approved by that, also one that was waiting or removed, and unless `undrain` is false one that
+    was draining.
     """
     require(actor, Action.FLEET_MANAGE)
     name = clean_node_name(name)
     pool_known(pool)
     made = new_credential(NODE_PREFIX)
     with transaction.atomic():
-        node, _ = Node.objects.update_or_create(
-            name=name, defaults={"pool": pool, "standing": NodeStatus.ACTIVE, "drain_until": None}
-        )
+        node, _ = Node.objects.update_or_create(name=name, defaults={"pool": pool})
+        approved = Node.objects.filter(id=node.id)
+        if not undrain:
+            approved = approved.exclude(standing=NodeStatus.DRAINING)
+        approved.update(standing=NodeStatus.ACTIVE, drain_until=None)
         row = NodeCredential.objects.create(
             node=node,
             key_id=made.key_id,

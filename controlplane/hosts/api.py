@@ -29,7 +29,7 @@ from inference.contract.hosts import HostOrders, HostReport
 
 class HostJson(TypedDict):
     """A host. `inventory` is what its agent told last: sizes in bytes, shares 0 to 1, null for
-    what it cannot tell; `fresh` is false where that was long ago."""
+    what it cannot tell; `fresh` is false where that was long ago. Since `removed_at` it drains."""
 
     id: HostId
     name: str
@@ -37,6 +37,7 @@ class HostJson(TypedDict):
     enrolled_at: datetime | None
     seen_at: datetime | None
     fresh: bool
+    removed_at: datetime | None
     inventory: dict[str, Any]
 
 
@@ -68,7 +69,8 @@ class ReplicaJson(TypedDict):
 class DeploymentJson(TypedDict):
     """A deployment. `message` says why it is refused; `wanted` is what its schedule asks for now.
 
-    `files_digest` is that of the files that its first replica had.
+    `commit` is what `revision` was found to be, `files_digest` that of the files that its first
+    replica had.
     """
 
     id: DeploymentId
@@ -78,6 +80,7 @@ class DeploymentJson(TypedDict):
     source_kind: str
     source_name: str
     revision: str
+    commit: str
     arguments: dict[str, str]
     window: int
     sequences: int
@@ -163,7 +166,8 @@ class HostsApi(ApiView, at="api/hosts"):
 class OneHostApi(ApiView, at="api/hosts/<str:name>"):
     @operation(answer=Changed, step_up=True)
     def delete(self, name: str) -> Changed:
-        """Remove a host; its agent drains what it runs. Staff only."""
+        """Remove a host: its agent drains what it runs. At once where it is silent, or was removed
+        before. Staff only."""
         host = host_get(Host, user=self.actor(), name=name)
         told = public_id("host", host.id)
         services.host_remove(actor=self.actor(), host=host)
@@ -238,9 +242,9 @@ class AgentReport(ApiView, at="api/agent/report"):
         """Report a host's state and get what it should run; needs the host's credential."""
         try:
             host = services.host_known(credential=bearer(self.request) or "")
+            orders = host_report(host=host, report=self.body(HostReport))
         except services.HostUnknown:
-            return failed(401, "Send the host's credential as a bearer token.")
-        orders = host_report(host=host, report=self.body(HostReport))
+            return failed(401, "The host's credential is unknown, or the host was removed.")
         return Response(msgspec.to_builtins(orders), headers={"Cache-Control": "no-store"})
 
 

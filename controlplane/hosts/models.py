@@ -13,7 +13,8 @@ SOURCES = ("folder", "hub")
 
 class Host(BaseModel):
     """A machine. Until its agent has enrolled, `digest` is of its one-time token, then of its own
-    credential; only the HMAC is kept. `inventory` is what it told last, at `seen_at`.
+    credential; only the HMAC is kept. `inventory` is what it told last, at `seen_at`. A removed one
+    goes when its agent has drained all that runs there.
     """
 
     name = models.CharField(max_length=HOST_CHARS_MAX, unique=True)
@@ -24,6 +25,7 @@ class Host(BaseModel):
     enrolled_at = models.DateTimeField(null=True, blank=True)
     inventory = models.JSONField(default=dict, blank=True)
     seen_at = models.DateTimeField(null=True, blank=True)
+    removed_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         db_table = "hosts"
@@ -32,10 +34,10 @@ class Host(BaseModel):
 class Deployment(BaseModel):
     """A model that should run as so many nodes; `hosts` empty is wherever it fits.
 
-    Each change of what runs is a new `generation`, whose replicas take over one by one. `sizes` are
-    what hosts said of the model, `files_digest` what its first replica had, both of this
-    generation; `message` says why replicas are not placed. A removed one goes with its last
-    replica.
+    Each change of what runs is a new `generation`, whose replicas take over one by one. `commit` is
+    what `revision` of the hub was found to be, once; `sizes` are what hosts said of the model,
+    `files_digest` what its first replica had, all of this generation. `message` says why replicas
+    are not placed. A removed one goes with its last replica.
     """
 
     name = models.CharField(max_length=HOST_CHARS_MAX, unique=True)
@@ -44,6 +46,7 @@ class Deployment(BaseModel):
     source_kind = models.CharField(max_length=10)
     source_name = models.CharField(max_length=500)
     revision = models.CharField(max_length=100, default="", blank=True)
+    commit = models.CharField(max_length=100, default="", blank=True)
     arguments = models.JSONField(default=dict, blank=True)
     window = models.PositiveIntegerField()
     sequences = models.PositiveIntegerField()
@@ -79,6 +82,7 @@ class DeploymentReplica(BaseModel):
     revision = models.CharField(max_length=100, default="", blank=True)
     engine = models.CharField(max_length=20)
     arguments = models.JSONField(default=dict, blank=True)
+    window = models.PositiveIntegerField()
     gpu = models.PositiveIntegerField(null=True, blank=True)
     kv = models.BigIntegerField()
     need = models.BigIntegerField()

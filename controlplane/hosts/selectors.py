@@ -1,10 +1,13 @@
 """Reads of hosts and deployments, as API and page tell them."""
 
 from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypeVar
 from uuid import UUID
+
+from django.db.models import QuerySet
 
 from controlplane.catalog.selectors import model_list
 from controlplane.catalog.warm import nodes_min_at, windows_from
@@ -90,10 +93,16 @@ def deployment_views(now: datetime) -> list[DeploymentView]:
     known = {model.name for model in model_list()}
     ready = {view.node.name for view in nodes_of_models(now, known) if view.ready}
     placed: dict[UUID, list[ReplicaView]] = defaultdict(list)
-    for row in DeploymentReplica.objects.select_related("host").order_by("id"):
-        placed[row.deployment_id].append(ReplicaView(row, row.node_name in ready))
+    for each in replica_views(DeploymentReplica.objects.all(), ready):
+        placed[each.row.deployment_id].append(each)
     rows = Deployment.objects.order_by("name")
     return [DeploymentView(row, placed[row.id], replicas_wanted(row, now)) for row in rows]
+
+
+def replica_views(rows: QuerySet[DeploymentReplica], ready: Collection[str]) -> list[ReplicaView]:
+    """These replicas, oldest first, where the nodes of these names serve now."""
+    found = rows.select_related("host").order_by("id")
+    return [ReplicaView(row, row.node_name in ready) for row in found]
 
 
 def replicas_wanted(row: Deployment, now: datetime) -> int:

@@ -20,16 +20,22 @@ from controlplane.core.permissions import Action
 from controlplane.fleet.models import Node
 from controlplane.fleet.services import node_remove
 from controlplane.hosts.models import HOST_CHARS_MAX, SOURCES, Deployment, DeploymentReplica, Host
+from controlplane.hosts.selectors import is_fresh
 from controlplane.kernel.keys import format as keys
 from controlplane.tenants.access import require
-from inference.contract.hosts import REPLICAS_MAX, VALUE, arguments_wrong
+from inference.contract.hosts import (
+    REPLICAS_MAX,
+    ModelSource,
+    Source,
+    arguments_wrong,
+    source_wrong,
+)
 
 TOKEN_LIFE = timedelta(hours=1)
 HOSTS_MAX, DEPLOYMENTS_MAX = 500, 200
 WINDOW_MAX, SEQUENCES_MAX = 10_000_000, 4_096
-SOURCE_CHARS_MAX = 500
 _NAME = re.compile(rf"[a-z0-9][a-z0-9-]{{0,{HOST_CHARS_MAX - 1}}}")
-_HUB = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}", re.ASCII)
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 # What a replica is: a change of one of these is a new generation.
 RUNS = ("engine", "source_kind", "source_name", "revision", "arguments", "window", "sequences")
 
@@ -70,7 +76,8 @@ def host_add(*, actor: Actor, name: str) -> AddedHost:
     if not Host.objects.filter(name=name).exists() and Host.objects.count() >= HOSTS_MAX:
         raise ValidationError({"name": f"There are {HOSTS_MAX} hosts already."})
     made = keys.new_credential(keys.ENROL_PREFIX)
-    values = _secret(made) | {"token_expires_at": timezone.now() + TOKEN_LIFE, "enrolled_at": None}
+    values = _secret(made) | {"token_expires_at": timezone.now() + TOKEN_LIFE}
+    values |= {"enrolled_at": None, "removed_at": None}
     with transaction.atomic():
         host, _ = Host.objects.update_or_create(name=name, defaults=values)
         audit_record(actor, "host.add", subject=host, detail={"name": name, "key": host.redacted})
@@ -95,14 +102,28 @@ def host_known(*, credential: str) -> Host:
     return _host_of(credential, keys.HOST_PREFIX)
 
 
-def host_remove(*, actor: Actor, host: Host) -> None:
-    """Refuse its agent, which then drains all that it runs; its nodes' credentials are revoked."""
+def host_remove(*, actor: Actor, host: Host) -> bool:
+    """Drain all that runs on it, then forget it and refuse its agent.
+
+    One that is silent, or was removed before, is forgotten at once and its nodes are cut: True.
+    """
     require(actor, Action.FLEET_MANAGE)
+    now = timezone.now()
     with transaction.atomic():
-        for replica in DeploymentReplica.objects.filter(host=host):
-            replica_end(replica)
-        audit_record(actor, "host.remove", subject=host, detail={"name": host.name})
-        host.delete()
+        row = Host.objects.select_for_update(no_key=True).get(id=host.id)
+        audit_record(actor, "host.remove", subject=row, detail={"name": row.name})
+        replicas = DeploymentReplica.objects.filter(host=row).order_by("id")
+        if row.removed_at or not is_fresh(row, now):
+            for replica in replicas:
+                replica_end(replica)
+            row.delete()
+            return True
+        for replica in replicas.select_for_update(no_key=True):
+            replica.leaving = True
+            replica.save(update_fields=["leaving"])
+        row.removed_at = now
+        row.save(update_fields=["removed_at"])
+    return False
 
 
 def replica_end(replica: DeploymentReplica) -> None:
@@ -122,7 +143,7 @@ def deployment_create(*, actor: Actor, name: str, draft: DeploymentDraft) -> Dep
         raise ValidationError({"name": f"There are {DEPLOYMENTS_MAX} deployments already."})
     _check(draft)
     with transaction.atomic():
-        row = Deployment.objects.create(name=name, **asdict(draft))
+        row = Deployment.objects.create(name=name, commit=_commit(draft.revision), **asdict(draft))
         audit_record(actor, "deployment.create", subject=row, detail=_facts(row))
     return row
 
@@ -143,6 +164,7 @@ def deployment_change(
         if any(before[name] != after[name] for name in RUNS):
             row.generation += 1
             row.sizes, row.files_digest, row.message = {}, "", ""
+            row.commit = _commit(after["revision"])
         told = _facts(row)
         for name, value in after.items():
             setattr(row, name, value)
@@ -161,6 +183,11 @@ def deployment_remove(*, actor: Actor, deployment: Deployment) -> bool:
             detail: Facts = {"name": deployment.name}
             audit_record(actor, "deployment.remove", subject=deployment, detail=detail)
     return bool(changed)
+
+
+def _commit(revision: str) -> str:
+    """The commit, where the revision is one; that of a branch or tag is told by a host."""
+    return revision if _COMMIT.fullmatch(revision) else ""
 
 
 def _secret(made: keys.Credential) -> dict[str, Any]:
@@ -216,16 +243,12 @@ def _check(draft: DeploymentDraft) -> None:
 
 
 def _check_source(draft: DeploymentDraft) -> None:
-    name, kind = draft.source_name, draft.source_kind
-    if kind not in SOURCES:
+    if draft.source_kind not in SOURCES:
         raise ValidationError({"source_kind": f"Must be one of {', '.join(SOURCES)}."})
-    if kind == "hub" and not _HUB.fullmatch(name):
-        raise ValidationError({"source_name": "Must be an id of the hub, such as owner/model."})
-    sound = name.startswith("/") and name.isprintable() and len(name) <= SOURCE_CHARS_MAX
-    if kind == "folder" and not sound:
-        raise ValidationError({"source_name": "Must be the absolute path of a folder on the host."})
-    if draft.revision and (kind != "hub" or not VALUE.fullmatch(draft.revision)):
-        raise ValidationError({"revision": "Must be a branch, tag or commit, of the hub only."})
+    kind: Source = "hub" if draft.source_kind == "hub" else "folder"
+    if wrong := source_wrong(ModelSource(kind, draft.source_name, draft.revision)):
+        field, told = wrong
+        raise ValidationError({"source_name" if field == "name" else field: told})
 
 
 def _facts(row: Deployment) -> Facts:

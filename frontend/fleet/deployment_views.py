@@ -30,7 +30,7 @@ from frontend.shared.addresses import page_url
 from frontend.shared.forms import changes, cleaned, says_wrong
 from frontend.shared.snippets import agent_command
 from frontend.shared.stepup import secret_page
-from inference.contract.hosts import ENGINE_ARGUMENTS, GpuState, Inventory
+from inference.contract.hosts import ENGINE_ARGUMENTS, SOURCE_CHARS_MAX, GpuState, Inventory
 
 POLL_MS = 2_000
 TEXT_CHARS_MAX = 5_000
@@ -46,7 +46,15 @@ class ChangeForm(forms.Form):
 
     replicas = forms.IntegerField()
     revision = forms.CharField(max_length=100, required=False)
+    window = forms.IntegerField()
+    sequences = forms.IntegerField()
+    arguments = forms.CharField(max_length=TEXT_CHARS_MAX, required=False)
     schedule = forms.CharField(max_length=TEXT_CHARS_MAX, required=False)
+
+    def clean_arguments(self) -> dict[str, str]:
+        """Names and values, as `name=value` in each line."""
+        lines = self.cleaned_data["arguments"].split()
+        return {name: value for name, _, value in (line.partition("=") for line in lines)}
 
     def clean_schedule(self) -> object:
         """The schedule as data; the service says what is wrong with it."""
@@ -63,15 +71,7 @@ class DeploymentForm(ChangeForm):
     model = forms.CharField()
     engine = forms.CharField()
     source_kind = forms.CharField()
-    source_name = forms.CharField(max_length=services.SOURCE_CHARS_MAX)
-    window = forms.IntegerField()
-    sequences = forms.IntegerField()
-    arguments = forms.CharField(max_length=TEXT_CHARS_MAX, required=False)
-
-    def clean_arguments(self) -> dict[str, str]:
-        """Names and values, as `name=value` in each line."""
-        lines = self.cleaned_data["arguments"].split()
-        return {name: value for name, _, value in (line.partition("=") for line in lines)}
+    source_name = forms.CharField(max_length=SOURCE_CHARS_MAX)
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,8 @@ class HostRow:
     def status(self) -> tuple[str, str]:
         if self.host.enrolled_at is None:
             return "off", "waits for its agent"
+        if self.host.removed_at:
+            return "off", "draining"
         return ("ok", "reports") if self.fresh else ("bad", "silent")
 
     @property
@@ -114,6 +116,11 @@ class DeploymentRow:
     """A deployment's panel."""
 
     view: DeploymentView
+
+    @property
+    def arguments(self) -> str:
+        """As the form takes them."""
+        return "\n".join(f"{name}={value}" for name, value in self.view.row.arguments.items())
 
     @property
     def tone(self) -> str:
@@ -204,8 +211,10 @@ def deployment_host(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 
 @changes("deployments/hosts/<slug:name>/remove", Action.FLEET_MANAGE, "deployments", confirmed=True)
 def deployment_host_end(request: HttpRequest, viewer: Viewer, name: str) -> str:
-    services.host_remove(actor=viewer.user, host=host_get(Host, user=viewer.user, name=name))
-    return f"Host “{name}” is removed; its agent drains what it runs."
+    host = host_get(Host, user=viewer.user, name=name)
+    gone = services.host_remove(actor=viewer.user, host=host)
+    when = "is removed" if gone else "will be removed once its agent has drained what it runs"
+    return f"Host “{name}” {when}."
 
 
 @changes("deployments/new", Action.FLEET_MANAGE, "deployments", confirmed=True)

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from inference.agent.control import ControlAway, ControlPlane, HostRefused
+from inference.agent.earlier import EarlierNode
 from inference.agent.inventory import inventory
+from inference.agent.logs import logs_prune
 from inference.agent.models import HostModels
-from inference.agent.replicas import Replica
+from inference.agent.replicas import KILL_AFTER_S, Replica
 from inference.contract.hosts import (
     REPLICAS_MAX,
     SIZES_MAX,
@@ -18,6 +20,7 @@ from inference.contract.hosts import (
     HostReport,
     ModelSize,
     ModelSource,
+    credential_id,
 )
 
 LOOK_S = 0.25
@@ -37,9 +40,14 @@ class Agent:
         self._data = data
         self._models = HostModels(data, roots)
         self._nvml = nvml
-        self._logs = data / "logs"
-        self._logs.mkdir(exist_ok=True)
+        self._logs, self._nodes = data / "logs", data / "nodes"
+        for folder in (self._logs, self._nodes):
+            folder.mkdir(exist_ok=True)
         self._replicas: dict[str, Replica] = {}
+        left = sorted(self._nodes.iterdir())
+        self._earlier = [node for each in left if (node := EarlierNode(each, KILL_AFTER_S)).step()]
+        # Looked at once it is known what is wanted here.
+        self._prune_due = True
         self._orders = HostOrders()
         self._sizes: dict[str, ModelSize] = {}
         self._measuring: set[str] = set()
@@ -54,7 +62,7 @@ class Agent:
             stop.wait(LOOK_S)
         for replica in self._replicas.values():
             replica.drain()
-        while self._replicas:
+        while self._replicas or self._earlier:
             self._step()
             time.sleep(LOOK_S)
         if not refused:
@@ -74,15 +82,22 @@ class Agent:
             replica.step(gateways, self._here.disk_free)
             if replica.gone:
                 del self._replicas[replica.wanted.id]
+                self._prune_due = True
+        self._earlier = [each for each in self._earlier if each.step()]
 
     def _report(self) -> bool:
         self._here = inventory(self._data, self._nvml)
         self._report_at = time.monotonic() + self._orders.report_s
         replicas = list(self._replicas.values())
+        states = [each.state for each in replicas] + [each.state for each in self._earlier]
         report = HostReport(
             inventory=self._here,
-            replicas=[each.state for each in replicas],
-            held=[each.wanted.id for each in replicas if each.credential],
+            replicas=states[:REPLICAS_MAX],
+            held={
+                each.wanted.id: credential_id(each.credential)
+                for each in replicas
+                if each.credential
+            },
             sizes={each: self._sizes[each] for each in self._orders.measure if each in self._sizes},
         )
         try:
@@ -105,11 +120,26 @@ class Agent:
             if name not in wanted:
                 replica.drain()
             elif wanted[name].credential:
-                replica.credential = wanted[name].credential
+                replica.renew(wanted[name].credential)
+        here = {*self._replicas, *(each.id for each in self._earlier)}
         for name, each in wanted.items():
-            if name not in self._replicas:
-                self._replicas[name] = Replica(each, self._models, self._logs)
+            if name not in here:
+                self._replicas[name] = Replica(each, self._models, self._logs, self._nodes)
         self._measure(orders.measure)
+        if self._prune_due:
+            self._prune_due = False
+            threading.Thread(target=self._prune, daemon=True).start()
+
+    def _prune(self) -> None:
+        try:
+            logs_prune(self._logs, list(self._replicas))
+            self._models.prune(self._used)
+        except OSError as error:
+            logger.warning("what is no longer used could not be deleted: %s", error)
+
+    def _used(self) -> set[str]:
+        here = [each.wanted for each in list(self._replicas.values())]
+        return {each.source.revision for each in (*here, *self._orders.replicas)}
 
     def _measure(self, sources: dict[str, ModelSource]) -> None:
         now = time.monotonic()

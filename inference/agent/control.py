@@ -1,6 +1,6 @@
 """The agent's requests to the control plane: its enrolment, once, and its reports."""
 
-import os
+import logging
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -24,6 +24,11 @@ ANSWER_BYTES_MAX = 4 << 20
 ANSWER_S_MAX = 10.0
 REFUSED = 401
 CREDENTIAL_FILE = "credential"
+AGAIN = (
+    "To go on, add the host again on the page Deployments, and start its agent with the new token "
+    f"in {ENROL_VARIABLE}."
+)
+logger = logging.getLogger(__name__)
 
 
 class ControlAway(Exception):
@@ -56,14 +61,25 @@ class ControlPlane:
         self._credential = ""
 
     def enrol(self, environment: Mapping[str, str], data: Path, name: str) -> None:
-        """Take the kept credential, or get one for the token, once; raises BadOption."""
+        """Get a credential for the token, which replaces the one that is kept; that one is taken
+        where there is no token, or it was used before. Raises BadOption."""
         file = data / CREDENTIAL_FILE
-        if file.exists():
-            self._credential = kept_read(file)
-            return
+        kept = kept_read(file) if file.exists() else ""
         token = environment.get(ENROL_VARIABLE, "")
-        if not token:
+        if not token and not kept:
             raise BadOption(f"{ENROL_VARIABLE}: set it in the environment for the first start")
+        try:
+            earned = self._redeem(token, name) if token else ""
+        except BadOption as error:
+            if not kept:
+                raise
+            logger.info("the kept credential is used: %s", error)
+            earned = ""
+        if earned:
+            kept_write(file, earned)
+        self._credential = earned or kept
+
+    def _redeem(self, token: str, name: str) -> str:
         try:
             answer = self._post(ENROL_PATH, {"token": token, "name": name})
             earned = str(msgspec.json.decode(answer)["credential"])
@@ -71,8 +87,7 @@ class ControlPlane:
             raise BadOption(f"{ENROL_VARIABLE}: {error}") from error
         if not earned.startswith(HOST_PREFIX):
             raise BadOption(f"{ENROL_VARIABLE}: {self._url} did not answer with a credential")
-        kept_write(file, earned)
-        self._credential = earned
+        return earned
 
     def report(self, report: HostReport) -> HostOrders:
         """What should run here; raises ControlAway or HostRefused."""
@@ -95,13 +110,7 @@ class ControlPlane:
                 told = error.read(ANSWER_BYTES_MAX).decode(errors="replace")
             # A 403 is some proxy's: that must not end all nodes of a host.
             if error.code == REFUSED:
-                raise HostRefused(f"{self._url} refuses this host: {told}") from error
+                raise HostRefused(f"{self._url} refuses this host: {told} {AGAIN}") from error
             raise ControlAway(f"{self._url} answers HTTP {error.code}: {told}") from error
         except OSError as error:
             raise ControlAway(f"{self._url} does not answer: {error}") from error
-
-
-def child_environment() -> dict[str, str]:
-    """What nodes inherit: neither the agent's token nor that of the hub."""
-    hidden = (ENROL_VARIABLE, "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
-    return {name: value for name, value in os.environ.items() if name not in hidden}

@@ -1,5 +1,7 @@
 """A model on this host: what it needs, fetching it from the hub, and the digest of its files."""
 
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from hashlib import sha256
@@ -7,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from huggingface_hub import HfApi, hf_hub_download, snapshot_download
+from huggingface_hub import HfApi, hf_hub_download, scan_cache_dir, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from huggingface_hub.file_download import repo_folder_name
 
-from inference.contract.hosts import TEXT_CHARS_MAX, ModelSize, ModelSource
+from inference.contract.hosts import TEXT_CHARS_MAX, ModelSize, ModelSource, source_wrong
 
 CONFIG = "config.json"
 WEIGHTS = ".safetensors"
@@ -23,11 +25,21 @@ VALUE_BYTES_UNKNOWN = 4
 DISK_SPARE = 1 << 30
 READ_BYTES = 1 << 20
 FETCHES_AT_ONCE = 2
+# Of the hub, of all repositories together: the newest that no replica uses, to go back to.
+UNUSED_REVISIONS_MAX = 2
 HUB_REFUSALS = (OSError, ValueError, HfHubHTTPError, HFValidationError)
 
 
 class ModelAway(Exception):
     """A model cannot be had; the message says why."""
+
+
+class SourceRefused(ModelAway):
+    """The control plane named a source that cannot be one; `field` is the one that is wrong."""
+
+    def __init__(self, field: str, told: str) -> None:
+        super().__init__(f"source.{field}: {told}")
+        self.field = field
 
 
 @dataclass(frozen=True)
@@ -53,6 +65,7 @@ class HostModels:
     def __init__(self, data: Path, roots: list[Path]) -> None:
         self._hub = data / "hub"
         self._roots = [root.resolve() for root in roots]
+        self._locks: dict[str, threading.Lock] = {}
 
     def size(self, source: ModelSource) -> ModelSize:
         """What a model needs; in `error` why that is not known."""
@@ -65,6 +78,7 @@ class HostModels:
 
     def look(self, source: ModelSource) -> Looked:
         """What a model needs, before it is fetched; raises ModelAway."""
+        _sound(source)
         try:
             if source.kind == "folder":
                 return Looked(_folder_size(self.folder(source.name)))
@@ -84,21 +98,43 @@ class HostModels:
     def fetch(self, source: ModelSource) -> Path:
         """The model's folder, fetched where it is not here; raises ModelAway.
 
-        What is here already of a fetch that ended early is not fetched again.
+        What is here already of a fetch that ended early is not fetched again. One repository is
+        fetched once at a time.
         """
+        _sound(source)
         if source.kind == "folder":
             return self.folder(source.name)
         try:
-            folder = snapshot_download(
-                source.name,
-                revision=source.revision or None,
-                cache_dir=self._hub,
-                allow_patterns=PATTERNS,
-                max_workers=FETCHES_AT_ONCE,
-            )
+            with self._lock(source.name):
+                folder = snapshot_download(
+                    source.name,
+                    revision=source.revision or None,
+                    cache_dir=self._hub,
+                    allow_patterns=PATTERNS,
+                    max_workers=FETCHES_AT_ONCE,
+                )
         except HUB_REFUSALS as error:
             raise ModelAway(_told(error)) from error
         return Path(folder)
+
+    def prune(self, used: Callable[[], set[str]]) -> None:
+        """Delete revisions of the hub other than those of these commits, but for the newest."""
+        if not self._hub.is_dir():
+            return
+        unused = [
+            (each.last_modified, repository.repo_id, each.commit_hash)
+            for repository in scan_cache_dir(self._hub).repos
+            for each in repository.revisions
+            if each.commit_hash not in used()
+        ]
+        for _, name, commit in sorted(unused, reverse=True)[UNUSED_REVISIONS_MAX:]:
+            with self._lock(name):
+                # It may be wanted by now.
+                if commit not in used():
+                    scan_cache_dir(self._hub).delete_revisions(commit).execute()
+
+    def _lock(self, repository: str) -> threading.Lock:
+        return self._locks.setdefault(repository, threading.Lock())
 
     def _hub_look(self, source: ModelSource) -> Looked:
         info = HfApi().model_info(
@@ -118,6 +154,11 @@ class HostModels:
             msgspec.structs.replace(size, revision=info.sha or ""),
             tuple(blobs / name for name in names if name),
         )
+
+
+def _sound(source: ModelSource) -> None:
+    if wrong := source_wrong(source):
+        raise SourceRefused(*wrong)
 
 
 def disk_wrong(files: int, free: int | None) -> str:

@@ -2,18 +2,19 @@
 and drained. The agent's own thread calls `step`; a thread of its own fetches.
 """
 
-import contextlib
-import ctypes
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+from math import ceil
 from pathlib import Path
 
-from inference.agent.control import child_environment
+from inference.agent.earlier import claim, note
+from inference.agent.logs import SUFFIX, log_cut, log_open, log_tail
 from inference.agent.models import HostModels, Looked, ModelAway, disk_wrong, files_digest
+from inference.children import Restarts, end_family, end_with_parent, environment_without
 from inference.contract.hosts import (
     TEXT_CHARS_MAX,
     Phase,
@@ -21,47 +22,46 @@ from inference.contract.hosts import (
     WantedReplica,
     arguments_wrong,
 )
-from inference.node.options import CREDENTIAL_VARIABLE
+from inference.node.options import CREDENTIAL_VARIABLE, ENROL_VARIABLE
 
-BACKOFF_S_MIN, BACKOFF_S_MAX = 0.5, 30.0
+# What nodes do not inherit: neither the agent's token nor that of the hub.
+HIDDEN = (ENROL_VARIABLE, "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 # Its model or its options must be mended first: tried again, but rarely.
 HOPELESS, HOPELESS_S = (1, 2), 300.0
-# A node that lived this long has recovered.
-HEALTHY_S = 60.0
 DRAIN_S = 30
 # After the node's own deadline, for what comes after that.
 KILL_AFTER_S = DRAIN_S + 15.0
-LOG_BYTES_MAX = 20 << 20
-LOG_TAIL_BYTES = 2_000
-LOG_MODE = 0o600
 MEBIBYTE = 1 << 20
-PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None, use_errno=True)
+SHARE_STEPS = 1_000
 
 
 class Replica:
-    """A replica that is wanted, or was and drains; `state` tells of it."""
+    """A replica that is wanted, or was and drains; `state` tells of it.
 
-    def __init__(self, wanted: WantedReplica, models: HostModels, logs: Path) -> None:
+    Its log is below `logs`, what its node locks below `nodes`.
+    """
+
+    def __init__(self, wanted: WantedReplica, models: HostModels, logs: Path, nodes: Path) -> None:
         self.wanted = wanted
         self.credential = wanted.credential
         self._models = models
-        self._log = logs / f"{wanted.id}.log"
+        self._log = logs / f"{wanted.id}{SUFFIX}"
+        self._lock = nodes / wanted.id
         self._folder: Path | None = None
         self._fetching: threading.Thread | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._phase: Phase = "fetching"
         self._message = self._digest = ""
         self._looked: Looked | None = None
-        self._started = self._retry_at = 0.0
-        self._backoff_s = BACKOFF_S_MIN
-        self._restarts = 0
+        self._restarts = Restarts()
+        self._deaths = 0
+        self._leaving = False
         self._kill_at: float | None = None
 
     @property
     def gone(self) -> bool:
         """It was drained and has ended."""
-        return self._kill_at is not None and self._process is None
+        return self._leaving and self._process is None
 
     @property
     def state(self) -> ReplicaState:
@@ -70,7 +70,7 @@ class Replica:
             phase=self._phase,
             message=self._message[:TEXT_CHARS_MAX],
             pid=self._process.pid if self._process else None,
-            restarts=self._restarts,
+            restarts=self._deaths,
             fetched=self._fetched,
             to_fetch=self._looked.size.files if self._looked else None,
             digest=self._digest,
@@ -85,11 +85,21 @@ class Replica:
 
     def drain(self) -> None:
         """Ask the node to finish what it has and end; it is killed past its bound."""
-        if self._kill_at is None:
-            self._kill_at = time.monotonic() + KILL_AFTER_S
+        if not self._leaving:
+            self._leaving = True
             self._phase, self._message = "draining", ""
-            if self._process is not None:
-                self._process.send_signal(signal.SIGTERM)
+            self._end()
+
+    def renew(self, credential: str) -> None:
+        """Run with this credential: a node that has another one ends, and is started again."""
+        self.credential = credential
+        self._end()
+
+    def _end(self) -> None:
+        # A second signal would end it at once.
+        if self._process is not None and self._kill_at is None:
+            self._kill_at = time.monotonic() + KILL_AFTER_S
+            self._process.send_signal(signal.SIGTERM)
 
     def step(self, gateways: list[str], disk_free: int | None) -> None:
         """Move it one step nearer to where it should be."""
@@ -98,15 +108,16 @@ class Replica:
             self._bury(self._process, now)
         elif self._process is not None:
             self._look(self._process, now)
-        elif self._kill_at is None and now >= self._retry_at and self._fetching is None:
+        elif not self._leaving and now >= self._restarts.retry_at and self._fetching is None:
             if self._folder is None:
                 self._begin_fetch(disk_free)
             elif self.credential:
                 self._start(self._folder, gateways, now)
 
     def _look(self, process: subprocess.Popen[bytes], now: float) -> None:
-        if self._kill_at is None and now - self._started > HEALTHY_S:
-            self._backoff_s, self._message = BACKOFF_S_MIN, ""
+        log_cut(self._log)
+        if self._kill_at is None and self._restarts.recovered(now):
+            self._message = ""
         if self._kill_at is not None and now >= self._kill_at:
             process.kill()
 
@@ -128,7 +139,7 @@ class Replica:
         except Exception as error:  # The hub's client and its transport have no common class.
             self._put_off("failed", str(error), time.monotonic())
         else:
-            self._backoff_s = BACKOFF_S_MIN
+            self._restarts.reset()
             self._folder = folder
         finally:
             self._fetching = None
@@ -143,16 +154,16 @@ class Replica:
         return looked
 
     def _start(self, folder: Path, gateways: list[str], now: float) -> None:
-        environment = {**child_environment(), CREDENTIAL_VARIABLE: self.credential}
+        lock = claim(self._lock)
+        if lock is None:
+            return
+        environment = {**environment_without(*HIDDEN), CREDENTIAL_VARIABLE: self.credential}
         if self.wanted.gpu is not None:
             # Numbered as NVML does.
             environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
             environment["CUDA_VISIBLE_DEVICES"] = str(self.wanted.gpu)
-        if self._log.exists() and self._log.stat().st_size > LOG_BYTES_MAX:
-            self._log.replace(self._log.with_suffix(".log.1"))
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         try:
-            with os.fdopen(os.open(self._log, flags, LOG_MODE), "ab") as out:
+            with log_open(self._log) as out:
                 self._process = subprocess.Popen(
                     node_argv(self.wanted, folder, gateways),
                     stdin=subprocess.DEVNULL,
@@ -160,30 +171,34 @@ class Replica:
                     stderr=subprocess.STDOUT,
                     env=environment,
                     start_new_session=True,
-                    preexec_fn=_end_with_agent,
+                    pass_fds=[lock],
+                    # One whose agent was killed drains: the next agent waits for that.
+                    preexec_fn=end_with_parent(),
                 )
+            note(lock, self._process.pid)
         except OSError as error:
             self._put_off("waiting", f"It cannot be started: {error}", now)
             return
-        self._started, self._phase = now, "running"
+        finally:
+            os.close(lock)
+        self._restarts.started, self._phase = now, "running"
 
     def _bury(self, process: subprocess.Popen[bytes], now: float) -> None:
-        # What a node started and left behind shares its session's process group.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        self._process = None
-        if self._kill_at is not None:
+        end_family(process.pid)
+        asked, self._process, self._kill_at = self._kill_at is not None, None, None
+        if self._leaving:
+            self._lock.unlink(missing_ok=True)
+        if self._leaving or asked:
             return
-        self._restarts += 1
+        self._deaths += 1
         if process.returncode in HOPELESS:
-            self._backoff_s = HOPELESS_S
-        said = _tail(self._log)
+            self._restarts.pause_s = HOPELESS_S
+        said = log_tail(self._log)
         self._put_off("waiting", f"It ended with status {process.returncode}. {said}", now)
 
     def _put_off(self, phase: Phase, message: str, now: float) -> None:
         self._phase, self._message = phase, message
-        self._retry_at = now + self._backoff_s
-        self._backoff_s = min(2 * self._backoff_s, BACKOFF_S_MAX)
+        self._restarts.put_off(now)
 
 
 def node_argv(wanted: WantedReplica, folder: Path, gateways: list[str]) -> list[str]:
@@ -197,20 +212,9 @@ def node_argv(wanted: WantedReplica, folder: Path, gateways: list[str]) -> list[
         argv += ["--device", "cpu" if wanted.gpu is None else "cuda"]
         argv += ["--kv-mib", str(-(-wanted.kv // MEBIBYTE))]
     given = [word for name, value in wanted.arguments.items() for word in (f"--{name}", value)]
-    # Its own take all that follows.
-    return argv + (["--vllm-args", *given] if wanted.engine == "vllm" else given)
-
-
-def _end_with_agent() -> None:
-    # A node whose agent was killed drains: the next agent starts its own.
-    _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-def _tail(log: Path) -> str:
-    try:
-        with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - LOG_TAIL_BYTES))
-            lines = file.read().decode(errors="replace").strip().splitlines()
-    except OSError:
-        return ""
-    return lines[-1] if lines else ""
+    if wanted.engine == "vllm":
+        # What the deployment's arithmetic gave it. Its own arguments take all that follows.
+        share = ceil(wanted.share * SHARE_STEPS) / SHARE_STEPS
+        argv += ["--vllm-args", "--max-model-len", str(wanted.window)]
+        argv += ["--gpu-memory-utilization", str(share)]
+    return argv + given

@@ -19,13 +19,14 @@ NAME_CHARS_MAX = 200
 TEXT_CHARS_MAX = 2_000
 BYTES_MAX = 2**60
 COUNT_MAX = 2**31 - 1
+SOURCE_CHARS_MAX = 500
 VALUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._,=-]{0,99}")
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 # Arguments that staff may give: none names a file, an address or another program.
 ENGINE_ARGUMENTS = {
     "compact": ("dtype", "threads", "block-size", "step-tokens", "quantize", "kv-dtype",
                 "speculate", "drafts"),
-    "vllm": ("dtype", "max-model-len", "gpu-memory-utilization", "quantization",
-             "kv-cache-dtype"),
+    "vllm": ("dtype", "quantization", "kv-cache-dtype"),
     "echo": ("tokens-per-s",),
 }  # fmt: skip
 Source = Literal["folder", "hub"]
@@ -105,19 +106,21 @@ class ReplicaState(msgspec.Struct, frozen=True):
 
 
 class HostReport(msgspec.Struct, frozen=True):
-    """All that an agent tells. `held` are replicas whose credential it has in memory."""
+    """All that an agent tells. `held` are the ids of the nodes' credentials that it has in memory,
+    by replica."""
 
     inventory: Inventory
     replicas: Annotated[list[ReplicaState], Meta(max_length=REPLICAS_MAX)] = []
-    held: Annotated[list[ReplicaId], Meta(max_length=REPLICAS_MAX)] = []
+    held: Annotated[dict[ReplicaId, ShortText], Meta(max_length=REPLICAS_MAX)] = {}
     sizes: Annotated[dict[str, ModelSize], Meta(max_length=SIZES_MAX)] = {}
 
 
 class WantedReplica(msgspec.Struct, frozen=True):
-    """A node that should run; `credential` only where the agent has said that it holds none.
+    """A node that should run; `credential` only where the agent holds none that is still good.
 
     A `digest` is what the model's files must have. `gpu` is its number on the host, None for the
-    CPU. `kv` are bytes of its cache.
+    CPU. `window` are tokens of a sequence, `kv` bytes of its cache, `share` the part of the GPU's
+    or the host's memory that it was given.
     """
 
     id: ReplicaId
@@ -128,7 +131,9 @@ class WantedReplica(msgspec.Struct, frozen=True):
     source: ModelSource
     arguments: dict[str, str] = {}
     gpu: int | None = None
+    window: int = 0
     kv: int = 0
+    share: float = 1.0
     digest: str = ""
     credential: str = ""
 
@@ -140,6 +145,25 @@ class HostOrders(msgspec.Struct, frozen=True):
     measure: dict[str, ModelSource] = {}
     gateways: list[str] = []
     report_s: float = 3.0
+
+
+def source_wrong(source: ModelSource) -> tuple[str, str] | None:
+    """The field of a source that is wrong, and how; None for nothing."""
+    name, hub = source.name, source.kind == "hub"
+    if hub and not HUB_NAME.fullmatch(name):
+        return "name", "Must be an id of the hub, such as owner/model."
+    if not hub and not (
+        name.startswith("/") and name.isprintable() and len(name) <= SOURCE_CHARS_MAX
+    ):
+        return "name", "Must be the absolute path of a folder on the host."
+    if source.revision and not (hub and VALUE.fullmatch(source.revision)):
+        return "revision", "Must be a branch, tag or commit, of the hub only."
+    return None
+
+
+def credential_id(credential: str) -> str:
+    """The part of a credential that names it and is no secret; empty where it has none."""
+    return (credential.split("_")[2:3] or [""])[0]
 
 
 def arguments_wrong(engine: str, arguments: dict[str, str]) -> str:

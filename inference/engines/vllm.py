@@ -6,7 +6,6 @@ until then jobs are refused, so that their gateways take them elsewhere.
 
 import asyncio
 import contextlib
-import ctypes
 import json
 import logging
 import os
@@ -16,11 +15,12 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 
+from inference.children import end_with_parent
 from inference.contract.frames import Job
 from inference.engines.base import EngineEvents
 from inference.engines.remote.engine import RemoteEngine
@@ -51,7 +51,6 @@ RESERVED = {
 }
 # Nothing is reported to anyone.
 ENVIRONMENT = {"VLLM_NO_USAGE_STATS": "1"}
-PR_SET_PDEATHSIG = 1
 
 log = logging.getLogger(__name__)
 
@@ -143,7 +142,7 @@ class VllmEngine(RemoteEngine):
             stdin=asyncio.subprocess.DEVNULL,
             # A group of its own, since it starts further processes.
             start_new_session=True,
-            preexec_fn=_end_with_parent(),
+            preexec_fn=end_with_parent(),
         )
         server = self._connect()
         while not await server.told("/version"):
@@ -196,11 +195,3 @@ def _command() -> str:
     if found is None:
         raise ModelError(f"--engine vllm: there is no {COMMAND!r} beside Python or on the PATH")
     return found
-
-
-def _end_with_parent() -> Callable[[], None] | None:
-    """What makes a child end when this process is killed; on Linux."""
-    if sys.platform != "linux":
-        return None
-    prctl = ctypes.CDLL(None).prctl
-    return lambda: prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -117,7 +117,7 @@ def test_results_of_tools_are_sent_back(site: Site, watch: Watch) -> None:
 
 def _note(request: Request, sent: list[dict[str, Any]]) -> None:
     if request.url.endswith("/v1/chat/completions") and request.method == "POST":
-        sent.append(request.post_data_json)
+        sent.append(request.post_data_json or {})
 
 
 def test_a_playground_answer_can_be_stopped(site: Site, watch: Watch) -> None:

@@ -15,13 +15,13 @@ from django.conf import settings
 from django.core.management import call_command
 from pytest import MonkeyPatch
 
-from controlplane.connections import connector as connectors
 from controlplane.connections.connector import ConnectorChild
 from controlplane.connections.keys import key_add
 from controlplane.connections.management.commands import connector as command
 from controlplane.connections.offers import offers_set
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.fleet.selectors import node_credential_active
+from inference import children
 from tests.support.hosted import SECRET, make_connection, offer
 
 STAND_IN = Path(__file__).parents[1] / "support" / "connector_node.py"
@@ -32,7 +32,7 @@ def told(tmp_path: Path, monkeypatch: MonkeyPatch) -> Iterator[Path]:
     """Where the stand-in writes; restarts come at once."""
     file = tmp_path / "told"
     monkeypatch.setenv("CONNECTOR_TOLD", str(file))
-    monkeypatch.setattr(connectors, "BACKOFF_SECONDS_MIN", 0.01)
+    monkeypatch.setattr(children, "BACKOFF_S_MIN", 0.01)
     yield file
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 import psycopg
 import pytest
 
-from controlplane.embedded import kept
 from controlplane.embedded.kept import KeptServer
 from controlplane.embedded.layout import Layout
 from controlplane.embedded.postgres import Postgres
+from inference import children
 from tests.support.embedded import PASSWORD, fresh_layout
 from tests.support.servers import FAST
 from tests.support.waiting import wait_for
@@ -35,7 +35,7 @@ def test_it_comes_back_with_its_data_once_what_was_away_is_there_again(
     layout: Layout, monkeypatch: pytest.MonkeyPatch, away: str
 ) -> None:
     monkeypatch.setattr("controlplane.embedded.postgres.AGAIN_SECONDS_MAX", 0.3)
-    monkeypatch.setattr(kept, "BACKOFF_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(children, "BACKOFF_S_MAX", 0.2)
     said: list[str] = []
     postgres = Postgres(layout, password=PASSWORD, say=said.append, settings=FAST)
     server = KeptServer(postgres, said.append)

@@ -16,6 +16,8 @@ TOKENS = 150
 # More than the time that a stopped gateway gives to what is under way.
 ENDLESS_TOKENS = 1_000
 SEEN_MIN = 5
+# Long enough for the first signal to have been taken.
+TOGETHER_S = 0.05
 ENDED_BY_SIGTERM = (0, -signal.SIGTERM)
 
 
@@ -25,6 +27,9 @@ async def test_first_a_node_and_then_the_gateway_stop_without_losing_a_stream(
     asked = Asked(product, tokens=TOKENS, streams=(True, False))
     streamed = [answer for answer in asked.answers if answer.streamed]
     await until(lambda: all(answer.tokens >= SEEN_MIN for answer in streamed))
+    # As of a parent that ends with its threads: each of them sends one.
+    product.nodes[0].signal(signal.SIGTERM)
+    await asyncio.sleep(TOGETHER_S)
     product.nodes[0].signal(signal.SIGTERM)
     answers = await asked.done()
     assert all(answer.whole for answer in answers), [a for a in answers if not a.whole]

@@ -46,7 +46,7 @@ def test_only_staff_and_only_sound_names() -> None:
     cast = make_cast()
     with pytest.raises(PermissionDenied):
         node_credential_create(actor=cast.alice, name="n1", pool="default")
-    id_like = {"name": "0123456789abcdef" * 2, "pool": "default"}
-    for wrong in ({"name": "", "pool": "default"}, {"name": "n", "pool": "Not A Pool"}, id_like):
+    id_like = "0123456789abcdef" * 2
+    for name, pool in (("", "default"), ("n", "Not A Pool"), (id_like, "default")):
         with pytest.raises(ValidationError):
-            node_credential_create(actor=cast.stella, **wrong)
+            node_credential_create(actor=cast.stella, name=name, pool=pool)

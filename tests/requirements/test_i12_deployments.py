@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Iterator
@@ -12,6 +13,12 @@ import httpx2
 import psutil
 import pytest
 
+from controlplane.core.audit.entries import OPERATOR
+from controlplane.fleet.selectors import node_credential_active
+from controlplane.fleet.services import node_credential_revoke
+from inference.agent.control import ControlPlane, HostRefused
+from inference.contract.hosts import HostReport, Inventory
+from inference.node.options import ENROL_VARIABLE
 from tests.support.hosts import MODEL, SERVES_S, SHIPPED, Staff, agent_child
 from tests.support.hub import TOKEN, Hub, running_hub
 from tests.support.product import Child, Plan, Product, running_product
@@ -21,6 +28,9 @@ from tests.support.waiting import wait_for
 REPOSITORY = "sluice/small"
 # The client writes 10 MiB at a time: what came before that is there.
 BREAKS_AT = 10_700_000
+# An answer takes longer than an agent's start, and less than the drain's bound.
+SLOW = {"engine": "echo", "arguments": {"tokens-per-s": "5"}}
+SLOW_TOKENS = 100
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +124,113 @@ def test_a_model_is_deployed_restarted_and_scaled_to_none(
     assert staff("PATCH", f"deployments/{name}", {"replicas": 0})[0] == 200
     wait_for(lambda: staff.deployment(name)["state"] == "stopped", "the drain", SERVES_S)
     assert not _nodes(agent) and staff.deployment(name)["placed"] == []
+
+
+@contextlib.contextmanager
+def _stream(product: Product) -> Iterator[Iterator[str]]:
+    """The lines of a slow answer, of which the first has come."""
+    with httpx2.stream(
+        "POST",
+        f"{product.urls[0]}/v1/chat/completions",
+        headers={"authorization": f"Bearer {product.key}"},
+        json={
+            "model": MODEL, "max_tokens": SLOW_TOKENS, "stream": True,
+            "messages": [{"role": "user", "content": "one two three " * 40}],
+        },
+        timeout=60.0,
+    ) as answer:  # fmt: skip
+        assert answer.status_code == 200
+        lines = answer.iter_lines()
+        assert next(lines).startswith("data: {")
+        yield lines
+
+
+def _ended_well(lines: Iterator[str]) -> bool:
+    told = [line for line in lines if line]
+    return told[-1] == "data: [DONE]" and not any('"error"' in line for line in told)
+
+
+def test_the_nodes_of_a_killed_agent_finish_their_answers_before_the_next_ones_start(
+    product: Product, staff: Staff, agent: Child, name: str
+) -> None:
+    staff.deploy(name, **SLOW)
+    (before,) = _serving(staff, name)["placed"]
+    wait_for(lambda: _chat(product).status_code == 200, "an answer")
+    with _stream(product) as lines:
+        agent.kill()
+        agent.start()
+
+        def waits() -> bool:
+            told = staff.deployment(name)["placed"][0]["told"]
+            return "earlier agent" in told.get("message", "")
+
+        wait_for(waits, "the next agent")
+        assert _ended_well(lines)
+    wait_for(lambda: staff.deployment(name)["placed"][0]["told"].get("pid"), "the next node")
+    (after,) = _serving(staff, name)["placed"]
+    assert after["id"] == before["id"] and after["told"]["pid"] != before["told"]["pid"]
+
+
+def test_a_removed_host_finishes_its_answers_and_then_its_agent_is_refused(
+    product: Product, staff: Staff, agent: Child, name: str, tmp_path: Path
+) -> None:
+    leaving = agent_child(staff, tmp_path, "host-2")
+    leaving.start()
+    try:
+        staff.deploy(name, hosts=["host-2"], **SLOW)
+        _serving(staff, name)
+        wait_for(lambda: _chat(product).status_code == 200, "an answer")
+        with _stream(product) as lines:
+            assert staff("DELETE", "hosts/host-2")[0] == 200
+            assert _ended_well(lines)
+        assert leaving.wait() == 1 and "start its agent with the new token" in leaving.log
+    finally:
+        leaving.stop()
+    assert [host["name"] for host in staff("GET", "hosts")[1]["data"]] == ["host-1"]
+
+
+def test_a_host_that_is_added_again_goes_on_with_the_new_token(
+    product: Product, staff: Staff, agent: Child, tmp_path: Path
+) -> None:
+    report = HostReport(inventory=Inventory())
+
+    def enrol(token: str = "") -> ControlPlane:
+        made = ControlPlane(product.urls[0])
+        made.enrol({ENROL_VARIABLE: token} if token else {}, tmp_path, "host-3")
+        return made
+
+    def add() -> str:
+        return str(staff("POST", "hosts", {"name": "host-3"})[1]["token"])
+
+    first = add()
+    for made in (enrol(first), enrol(), enrol(first)):
+        assert made.report(report).report_s > 0
+    second = add()
+    with pytest.raises(HostRefused, match="add the host again on the page Deployments"):
+        enrol(first).report(report)
+    assert enrol(second).report(report).report_s > 0
+    assert enrol().report(report).report_s > 0
+    assert staff("DELETE", "hosts/host-3")[0] == 200
+    with pytest.raises(HostRefused):
+        enrol().report(report)
+    assert "host-3" not in {host["name"] for host in staff("GET", "hosts")[1]["data"]}
+
+
+def test_a_node_whose_credential_is_revoked_is_started_with_another(
+    staff: Staff, agent: Child, name: str
+) -> None:
+    staff.deploy(name, engine="echo")
+    (before,) = _serving(staff, name)["placed"]
+    (held,) = node_credential_active(node_name=before["node"])
+    node_credential_revoke(actor=OPERATOR, credential=held, reason="leaked")
+
+    def renewed() -> bool:
+        told = staff.deployment(name)["placed"][0]["told"]
+        return told.get("pid") not in (None, before["told"]["pid"])
+
+    wait_for(renewed, "another process", SERVES_S)
+    (after,) = _serving(staff, name)["placed"]
+    assert (after["id"], after["told"]["restarts"]) == (before["id"], 0)
 
 
 def test_what_does_not_fit_is_refused_with_the_arithmetic(
