@@ -95,16 +95,16 @@ class Runner:
         """As `LaunchingModel`; on a CPU it is computed when this returns."""
         with torch.inference_mode():
             logits = self._forward(chunks, None if before is None else before.ids)
-        return partial(self._draw, logits, chunks)
+        return torch.inference_mode()(partial(self._draw, logits, chunks))
 
     def _run(self, chunks: list[Chunk]) -> list[SampledToken]:
-        return self.launch(chunks, None)().read()
+        with torch.inference_mode():
+            return self._draw(self._forward(chunks, None), chunks).read()
 
     def _draw(self, logits: Tensor, chunks: list[Chunk]) -> Drawn:
-        with torch.inference_mode():
-            if any(chunk.scored_rows for chunk in chunks):
-                logits = self.sampler.score(logits, chunks)
-            return self.sampler.begin(logits, [chunk for chunk in chunks if chunk.sampled_rows])
+        if any(chunk.scored_rows for chunk in chunks):
+            logits = self.sampler.score(logits, chunks)
+        return self.sampler.begin(logits, [chunk for chunk in chunks if chunk.sampled_rows])
 
     def _forward(self, chunks: list[Chunk], drawn: Tensor | None) -> Tensor:
         """Once more where memory is short: what torch keeps in pieces may serve as a whole. Raises
