@@ -13,6 +13,7 @@ from inference.contract.parts import ShownPicture, TokenLogprob, ToolCallDelta, 
 from inference.contract.places import GatewayAddress
 from inference.contract.replay import Resume, Resumed
 from inference.contract.roofline import Ceilings, ComputePath, Shares
+from inference.contract.tokens import Tokenize, Tokens
 from inference.contract.transfer import Transfer
 
 PROTOCOL_VERSION = 2
@@ -281,10 +282,14 @@ class Credits(Frame, tag="credits", frozen=True):
 
 
 class Pong(Frame, tag="pong", frozen=True):
-    """Answer to `Ping`, with the same number; `received` frames have come since the welcome."""
+    """Answer to `Ping`, with the same number; `received` frames have come since the welcome.
+
+    `cpu_permille` of the machine's processors were busy lately; None where that is unknown.
+    """
 
     number: int
     received: int = 0
+    cpu_permille: int | None = None
 
 
 class Offers(Frame, tag="offers", frozen=True):
@@ -391,6 +396,6 @@ class Ping(Frame, tag="ping", frozen=True):
 
 
 _Standing = Hello | Offers | Resume | Credits | Draining | Pong
-FromNode = _Standing | AssetPart | Step | KvEvents | Report | Rejected
-_Asked = Job | Cancel | Ack | AssetRequest | KvSnapshotRequest | Ping
+FromNode = _Standing | AssetPart | Step | KvEvents | Report | Rejected | Tokens
+_Asked = Job | Cancel | Ack | AssetRequest | KvSnapshotRequest | Ping | Tokenize
 FromGateway = Welcome | Resumed | Gateways | CreditsTaken | Drain | Undrain | _Asked
