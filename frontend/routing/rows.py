@@ -17,8 +17,8 @@ from controlplane.kernel.rules import (
     Step,
 )
 from controlplane.routing.canary import CanaryComparison, CanaryFigure, CanaryVerdict
-from controlplane.routing.dryrun import Move, MoveTally
-from controlplane.routing.selectors import DryRun, MovedGroup
+from controlplane.routing.dryrun import FirstPlace, Move, MoveTally
+from controlplane.routing.selectors import GROUPS_SHOWN_MAX, DryRun, MovedGroup
 from frontend.shared.formats import MISSING, count, duration, percent, significant
 
 PRIORITY_WORDS = {PRIORITY_LOW: "low", PRIORITY_NORMAL: "normal", PRIORITY_HIGH: "high"}
@@ -178,6 +178,13 @@ def group_rows(groups: list[MovedGroup]) -> list[TallyRow]:
 
 def move_rows(found: DryRun) -> list[TallyRow]:
     return [_tally_row(_move_words(move), "", tally) for move, tally in found.moves]
+
+
+def unserved_rows(found: DryRun) -> list[tuple[FirstPlace, str, str]]:
+    """Places without a node, each with how many requests would go there and their share."""
+    judged, places = found.outcome.total.requests, found.outcome.unserved.items()
+    most = sorted(places, key=lambda each: -each[1])[:GROUPS_SHOWN_MAX]
+    return [(place, count(requests), percent(requests, judged)) for place, requests in most]
 
 
 def total_row(found: DryRun) -> TallyRow:

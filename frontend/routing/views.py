@@ -87,6 +87,7 @@ def routing_dry_run(request: HttpRequest, viewer: Viewer, version: int) -> HttpR
     if found is not None:
         context |= {
             "total": rows.total_row(found),
+            "unserved": rows.unserved_rows(found),
             "tables": [
                 ("From and to", "Move", rows.move_rows(found)),
                 ("Organizations", "Organization", rows.group_rows(found.organizations)),
@@ -110,12 +111,14 @@ def version_page(
     rules = read_rules(rule_set.rules)
     current = selectors.ruleset_in_force()
     draft = rule_set.state == State.DRAFT
+    problems = selectors.rule_problems(actor=viewer.user, rules=rules) if draft else []
     context: dict[str, Any] = {
         "rule_set": rule_set,
         "tone": rows.state_tone(rule_set.state),
         "draft": draft,
         "rows": words(viewer, rules),
-        "problems": selectors.rule_problems(actor=viewer.user, rules=rules) if draft else [],
+        "problems": problems,
+        "valid": draft and error is None and all(each.warning for each in problems),
         "current": current,
         "outdated": draft and rule_set.based_on_id != (current.id if current else None),
         "on_trial": selectors.ruleset_on_trial(),

@@ -150,7 +150,9 @@ def test_the_check_of_a_draft_is_on_its_page(stella: Client) -> None:
     assert refused.status_code == 422
     assert "Could not save" in plain(refused.content)
     draft(TO_SMALL)
-    assert "The saved draft is valid" in read(stella, "/routing/2")
+    text = read(stella, "/routing/2")
+    assert "warning rules[0].steps[0].targets[0] : Nothing can serve this target" in text
+    assert "The saved draft is valid" in text
 
 
 def test_a_draft_full_of_slips_can_be_looked_at(stella: Client) -> None:
@@ -254,6 +256,7 @@ def test_a_dry_run_is_read_on_its_page(cast: Cast, stella: Client) -> None:
     store([asked(cast, "small") for _ in range(3)] + [asked(cast, "large")])
     text = read(stella, f"/routing/{draft(TO_LARGE)}/dry-run?hours=1")
     assert "Judged 4" in text
+    assert "100 % of the judged requests (4) would first go to large in default" in text
     assert "Moved to another model or pool 3 (75.0 %)" in text
     assert "small in default → large in default 3 3 100 %" in text
     assert "Acme 4 3 75.0 %" in text
