@@ -16,7 +16,8 @@ from tests.support.rules import generates, rule
 ACME = "a" * 32
 NAMES = KnownNames(
     models={"large": "generate", "small": "generate", "vector": "embed"},
-    pools={"default": "generate", "big": "generate", "spare": "generate", "first": "generate", "vectors": "embed"},
+    pools={name: "generate" for name in ("default", "big", "spare", "first")}
+    | {"vectors": "embed"},
     organizations=frozenset({ACME}),
     projects=frozenset({"b" * 32}),
     prefill_only=frozenset({"first"}),

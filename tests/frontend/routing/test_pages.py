@@ -129,7 +129,7 @@ def test_a_draft_is_saved_and_its_errors_stand_at_their_fields(stella: Client) -
         ('[{"name": "a"}]', "rules[0].steps : Missing."),
         ("[", "Invalid JSON"),
         ("[" * 20_000, "Invalid JSON"),
-        ("", "rules : This field is required."),
+        ("", "Invalid JSON"),
     ):
         answer = stella.post("/routing/1/save", {**form, "rules": typed, "revision": "2"})
         assert answer.status_code == 422
