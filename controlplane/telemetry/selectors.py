@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
@@ -24,6 +24,8 @@ from controlplane.telemetry.reading import bounded_read
 EVERYONE = uuid.UUID(int=0)
 # The dimension of series that have none but their model.
 WHOLE = 0
+# The start of a step, where series are grouped by it.
+TIME = "time"
 POINTS_MAX = 1_500
 FIGURES = (
     "requests",
@@ -69,6 +71,11 @@ class UsageSum:
     def add(self, other: UsageSum) -> None:
         for name in FIGURES:
             setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def take(self, other: UsageSum) -> None:
+        """The opposite: what is left without it."""
+        for name in FIGURES:
+            setattr(self, name, getattr(self, name) - getattr(other, name))
 
 
 @dataclass
@@ -191,14 +198,43 @@ def usage_sums(
 ) -> dict[tuple[Any, ...], UsageSum]:
     """Usage of what is wanted over the whole time, by columns, within the scope of those seen.
 
-    Raises TooMuchToRead.
+    A column may be `TIME`. Raises TooMuchToRead.
     """
     found: dict[tuple[Any, ...], UsageSum] = defaultdict(UsageSum)
     with bounded_read(seen):
-        for part in tiers.parts_merged(span.start, span.end, span.step_s):
-            for values, usage in _usage(part, wanted, *columns):
-                found[values].add(usage)
+        for part, own in _parts(span, columns):
+            for values, usage in _usage(part, wanted, *own):
+                found[_stepped(values, span)].add(usage)
     return dict(found)
+
+
+def histograms_by(
+    seen: Iterable[uuid.UUID], span: tiers.TierRange, wanted: dict[str, Any], *columns: str
+) -> dict[tuple[Any, ...], Histogram]:
+    """Histograms merged over the whole time, in the same way."""
+    found: dict[tuple[Any, ...], Histogram] = defaultdict(Histogram)
+    with bounded_read(seen):
+        for part, own in _parts(span, columns):
+            for *values, data in _rows(part, wanted).values_list(*own, "data"):
+                found[_stepped(values, span)].add_bytes(data)
+    return dict(found)
+
+
+def _parts(
+    span: tiers.TierRange, columns: Sequence[str]
+) -> Iterator[tuple[tiers.TierRange, list[str]]]:
+    """Parts of a time, and the columns as each of them calls them."""
+    cut = tiers.parts_by_step if TIME in columns else tiers.parts_merged
+    for part in cut(span.start, span.end, span.step_s):
+        yield part, [_column(part) if name == TIME else name for name in columns]
+
+
+def _stepped(values: Iterable[Any], span: tiers.TierRange) -> tuple[Any, ...]:
+    """The same values with moments cut to their step."""
+    return tuple(
+        tiers.step_floor(value, span.step_s) if isinstance(value, datetime) else value
+        for value in values
+    )
 
 
 def key_last_used(organization: uuid.UUID) -> dict[uuid.UUID, datetime]:

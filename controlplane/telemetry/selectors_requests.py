@@ -198,10 +198,12 @@ def _seen(rows: QuerySet[RequestRecord], nodes: bool = False) -> list[RequestRec
     return list(rows) if nodes else [hide_nodes(row) for row in rows]
 
 
-def request_rows(wanted: RequestFilter) -> QuerySet[RequestRecord]:
-    """All that match, for reads inside the organization's scope."""
+def request_rows(
+    wanted: RequestFilter, organizations: Iterable[UUID] = ()
+) -> QuerySet[RequestRecord]:
+    """All that match, for reads inside the scope of the organization, or of those given."""
     rows = RequestRecord.objects.filter(
-        organization=wanted.organization,
+        organization__in=list(organizations) or [wanted.organization],
         request__gte=id_floor(wanted.start),
         request__lt=id_floor(wanted.end),
     )

@@ -181,7 +181,12 @@ def _rows(viewer: Viewer) -> list[KeyRow]:
 
 
 def _index(
-    request: HttpRequest, viewer: Viewer, /, form: KeyForm | None = None, *, secret: str = ""
+    request: HttpRequest,
+    viewer: Viewer,
+    /,
+    form: KeyForm | None = None,
+    *,
+    made: keys.CreatedKey | None = None,
 ) -> HttpResponse:
     rows, form = _rows(viewer), form or KeyForm(viewer)
     context = {
@@ -190,7 +195,7 @@ def _index(
         "rows_max": PAGE_ROWS_MAX,
         "form": form,
         "form_id": uuid.uuid4().hex,
-        "secret": secret,
+        "made": made,
         "reason_chars_max": REASON_CHARS_MAX,
         "overlaps": OVERLAPS,
         "overlap_usual": keys.OVERLAP_S_DEFAULT,
@@ -217,7 +222,7 @@ def key_create(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     made = made_by(form, make)
     if made is None:
         return _index(request, viewer, form)
-    return _index(request, viewer, secret=made.secret)
+    return _index(request, viewer, made=made)
 
 
 @page("keys/<key:apikey_id>/revoke", Action.KEY_REVOKE, "POST")
@@ -241,7 +246,7 @@ def key_rotate(request: HttpRequest, viewer: Viewer, apikey_id: uuid.UUID) -> Ht
     known = asked in {str(seconds) for seconds, _ in OVERLAPS}
     overlap_s = int(asked) if known else keys.OVERLAP_S_DEFAULT
     made = keys.apikey_rotate(actor=viewer.user, key=key, overlap_s=overlap_s)
-    return _index(request, viewer, secret=made.secret)
+    return _index(request, viewer, made=made)
 
 
 @page("keys/<key:apikey_id>", Action.KEY_VIEW, "GET", name="key")

@@ -3,13 +3,12 @@
 Percentiles of stages do not add up, and the page says so wherever they stand on one another.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from controlplane.kernel.histogram import Histogram
-from controlplane.kernel.measures import CLIENT_RTT, GATEWAY_WAIT, PHASES, PROMPT_BUCKET_LABELS
+from controlplane.kernel.measures import CLIENT_RTT, PHASES, PROMPT_BUCKET_LABELS
 from controlplane.kernel.spans import SPANS
 from controlplane.telemetry.selectors import Point
 from frontend.latency.heat_plot import HeatMap, cell_links
@@ -18,30 +17,18 @@ from frontend.shared import formats
 from frontend.shared.asked import Asked, Choice
 from frontend.shared.panels import TablePanel
 from frontend.shared.plots import figure
+from frontend.shared.plots.groups import GroupFigure
 from frontend.shared.plots.stages import overhead_figure, stage_figures
-from frontend.shared.stages import LABELS, OVERHEAD, STAGE_NAMES, UNATTRIBUTED
+from frontend.shared.stages import (
+    MEASURE_WORDS,
+    OVERHEAD,
+    PHASE_WORDS,
+    STAGE_NAMES,
+    UNATTRIBUTED,
+)
 from frontend.shared.tiles import merged
 
-SYMBOLS = ("circle", "diamond", "square")
 MILLI = 1_000
-PHASE_WORDS = {
-    "queue": "Node: queue",
-    "prefill": "Node: prefill",
-    "decode": "Node: decode",
-    "network": "Network",
-    GATEWAY_WAIT: "Wait in the gateway",
-    CLIENT_RTT: "Client network (RTT)",
-}
-# What the heat map can be of.
-MEASURE_WORDS = {
-    "total": "Total time",
-    "ttft": "Time to first token",
-    "inter_token": "Time between tokens",
-    OVERHEAD: "Overhead",
-    UNATTRIBUTED: "Unattributed",
-    **PHASE_WORDS,
-    **{name: f"{number} {LABELS[name]}" for number, name in enumerate(STAGE_NAMES, start=1)},
-}
 BY_WORDS = {
     "model": "Model",
     "route": "Route",
@@ -64,65 +51,6 @@ NOTHING = "No data in this range."
 
 Merged = Mapping[str, Histogram]
 Groups = Mapping[str, Merged]
-
-
-@dataclass(frozen=True)
-class GroupFigure:
-    """One chart with a column for each of `groups`; `counts` are the values behind a column."""
-
-    name: str
-    title: str
-    finding: str
-    groups: Sequence[str]
-    counts: Sequence[int]
-    lines: Sequence[figure.Line]
-    axis: figure.Axis
-    what: str
-
-    @property
-    def empty(self) -> bool:
-        return not any(self.counts)
-
-    @property
-    def head(self) -> list[str]:
-        return [self.what, "n", *(f"{line.name}, {self.axis.title}" for line in self.lines)]
-
-    def rows(self) -> list[list[str]]:
-        """The same figures as text; a group of which nothing is known has empty cells."""
-        made = []
-        for place, group in enumerate(self.groups):
-            values = [line.values[place] for line in self.lines]
-            cells = ["" if value is None else f"{value:.6g}" for value in values]
-            made.append([group, str(self.counts[place]), *cells])
-        return made
-
-    def as_json(self) -> dict[str, Any]:
-        level = {
-            "type": "category",
-            "gridcolor": "--line",
-            "title": {"text": self.what, "standoff": 8},
-            "automargin": True,
-        }
-        values = (value for line in self.lines for value in line.values)
-        upright = figure.value_axis(self.axis, values)
-        layout = figure.plain_layout(self.name, level=level, upright=upright)
-        layout["showlegend"] = True
-        return {"data": self._traces(), "layout": layout, "config": figure.plot_config()}
-
-    def _traces(self) -> list[dict[str, Any]]:
-        return [
-            {
-                "type": "scatter",
-                "mode": "lines+markers",
-                "marker": {"size": 9, "symbol": symbol},
-                "name": line.name,
-                "x": list(self.groups),
-                "y": list(line.values),
-                "line": {"color": line.color, "width": 1, "dash": line.dash},
-                "hovertemplate": "%{y:.3s}",
-            }
-            for line, symbol in zip(self.lines, SYMBOLS, strict=False)
-        ]
 
 
 def layer_measures(stage: str) -> dict[str, str]:

@@ -12,6 +12,7 @@ from controlplane.telemetry.selectors import SeriesQuery, series_by, series_read
 from frontend.latency import figures
 from frontend.shared.access import Viewer, page
 from frontend.shared.asked import Asked, asked_context, asked_from, before_of, drawn_csv, in_time
+from frontend.shared.stages import MEASURE_WORDS
 
 
 def read_latency(organization: uuid.UUID, asked: Asked) -> figures.Read:
@@ -55,7 +56,7 @@ def latency(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     asked = asked_from(request.GET, timezone.now(), figures.CHOICES)
     context = {
         **asked_context(viewer, asked, "latency", _read(viewer, asked), of_projects=False),
-        "measures": list(figures.MEASURE_WORDS.items()),
+        "measures": list(MEASURE_WORDS.items()),
         "dimensions": list(figures.BY_WORDS.items()),
     }
     return render(request, "latency/page.html", context)

@@ -44,7 +44,7 @@ class SpendRow:
 
     @property
     def change(self) -> str:
-        return change_words(self.nano, self.before_nano)
+        return formats.change_words(self.nano, self.before_nano)
 
 
 @dataclass(frozen=True)
@@ -95,15 +95,6 @@ class BudgetUse:
     @property
     def used(self) -> str:
         return formats.percent(self.row.spent + self.row.held, self.row.available)
-
-
-def change_words(nano: int, before_nano: int) -> str:
-    """`+12.5 %`; missing where there was nothing before."""
-    if not before_nano:
-        return formats.MISSING
-    share = HUNDRED * (nano - before_nano) / before_nano
-    sign = "+" if share > 0 else "−" if share < 0 else ""
-    return f"{sign}{formats.significant(abs(share))} %"
 
 
 def spend_rows(

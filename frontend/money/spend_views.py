@@ -22,6 +22,7 @@ from controlplane.tenants.models import ApiKey
 from controlplane.tenants.selectors import apikey_list, project_list
 from frontend.money import spend_figures
 from frontend.money.budget_views import limited_names
+from frontend.shared import formats
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.asked import in_time
 from frontend.shared.months import month_from
@@ -75,7 +76,7 @@ class Asked:
 
     @property
     def change(self) -> str:
-        return spend_figures.change_words(self.month.nano, self.before.nano)
+        return formats.change_words(self.month.nano, self.before.nano)
 
 
 @page("spend", Action.LEDGER_VIEW, "GET", name="spend")

@@ -98,6 +98,15 @@ def percent(part: float, whole: float) -> str:
     return f"{share:.0f} %" if share in (0, 100) else f"{significant(share)} %"
 
 
+def change_words(now: float, before: float) -> str:
+    """`+12.5 %`; missing where there was nothing before."""
+    if not before:
+        return MISSING
+    share = 100 * (now - before) / before
+    sign = "+" if share > 0 else "−" if share < 0 else ""
+    return f"{sign}{significant(abs(share))} %"
+
+
 def moment(value: datetime | None) -> str:
     """Absolute time without its zone; the column's head or the page says UTC."""
     return MISSING if value is None else value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -23,6 +23,7 @@ NAVIGATION: dict[str, Entries] = {
     "Observe": (
         NavigationEntry("overview", "Overview", Action.ORGANIZATION_VIEW),
         NavigationEntry("requests", "Requests", Action.REQUEST_VIEW),
+        NavigationEntry("explore", "Explore", Action.REQUEST_VIEW),
         NavigationEntry("latency", "Latency", Action.ORGANIZATION_VIEW, shared=True),
         NavigationEntry("cache", "Cache", Action.ORGANIZATION_VIEW),
         NavigationEntry("slos", "SLOs", Action.SLO_VIEW),
@@ -56,6 +57,7 @@ NAVIGATION: dict[str, Entries] = {
     "Installation": (
         NavigationEntry("organizations", "Organizations", Action.ORGANIZATION_CREATE),
         NavigationEntry("connections", "Connections", Action.CATALOG_MANAGE),
+        NavigationEntry("live_map", "Live map", Action.FLEET_VIEW),
         NavigationEntry("fleet", "Fleet", Action.FLEET_VIEW),
         NavigationEntry("deployments", "Deployments", Action.FLEET_VIEW),
         NavigationEntry("routing", "Routing", Action.ROUTING_MANAGE),

@@ -21,10 +21,12 @@ from django.utils.safestring import SafeString
 from controlplane.billing.documents.text import cents_text, line_words, pico_text, unit_text
 from controlplane.billing.ledger.accounts import account_text
 from controlplane.billing.payments.dunning import Stage
+from controlplane.core.permissions import Action
 from controlplane.kernel.ids import public_id
 from controlplane.kernel.money import usd_from_micro, usd_short, usd_text
 from frontend.finders import PLOTLY_PATH
 from frontend.shared import formats
+from frontend.shared.exploring import explore_query
 from frontend.shared.navigation import NAVIGATION
 from frontend.shared.panels import TablePanel
 from frontend.shared.plots.tables import panel_table
@@ -286,6 +288,15 @@ def _options(options: Iterable[Any], chosen: Any) -> list[tuple[Any, Any, bool]]
     picked = {str(each) for each in (chosen if isinstance(chosen, list) else [chosen])}
     pairs = ((each, each) if isinstance(each, str) else each for each in options)
     return [(value, words, str(value) in picked) for value, words in pairs]
+
+
+@register.simple_tag(takes_context=True)
+def explored(context: Context, chart: str) -> str:
+    """The query of a chart's Explore, on the pages that are asked for figures; else empty."""
+    if "asked" not in context:
+        return ""
+    staff = context["viewer"].may(Action.ROUTING_MANAGE)
+    return explore_query(chart, context["asked"], here=context["here"], staff=staff)
 
 
 @register.simple_tag

@@ -33,7 +33,7 @@ AGENTS = 6
 WARM_MS = 8_000
 ANSWER_S_MAX = 30.0
 # Pages that tell more with a longer range than their own.
-RANGED = frozenset({"overview", "latency", "cache", "requests", "insights"})
+RANGED = frozenset({"overview", "latency", "cache", "requests", "explore", "insights"})
 
 
 @pytest.fixture(scope="module")

@@ -35,6 +35,7 @@ def test_empty_pages_say_what_to_do_next(site: Site, watch: Watch) -> None:
         "/latency?from=2026-01-02T03:00&to=2026-01-02T04:00": "No data in the 2026-",
         "/cache": "No prompts in the last 1 hour",
         "/requests": "No requests match",
+        "/explore": "No requests reached the gateway",
         "/keys": "No keys yet",
         "/spend": "No charges in",
         "/playground": "Nothing sent yet",

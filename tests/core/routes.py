@@ -143,6 +143,8 @@ ROUTES: tuple[Route, ...] = (
     R("GET", "latency/<slug:chart>.csv", Action.ORGANIZATION_VIEW),
     R("GET", "cache", Action.ORGANIZATION_VIEW),
     R("GET", "cache/<slug:chart>.csv", Action.ORGANIZATION_VIEW),
+    R("GET", "explore", Action.REQUEST_VIEW),
+    R("GET", "explore/<slug:chart>.csv", Action.REQUEST_VIEW),
     R("GET", "requests", Action.REQUEST_VIEW),
     R("GET", "requests.csv", Action.REQUEST_VIEW),
     R("GET", "requests/exemplar", Action.REQUEST_VIEW, query="measure=total&value=20000"),
@@ -297,6 +299,7 @@ ROUTES: tuple[Route, ...] = (
     R("GET", f"{INSIGHTS}/comparisons", Action.ORGANIZATION_VIEW),
     R("GET", "api/insights/capacity", Action.FLEET_VIEW),
     # Pages: fleet and routing, for staff
+    R("GET", "map", Action.FLEET_VIEW),
     R("GET", "fleet", Action.FLEET_VIEW),
     R("GET", "fleet/<slug:chart>.csv", Action.FLEET_VIEW),
     R("GET", "fleet/tokens", Action.FLEET_MANAGE),
@@ -320,6 +323,7 @@ ROUTES: tuple[Route, ...] = (
     # API
     R("GET", "api/schema", SIGNED_IN | {OPERATOR, ADMIN_KEY}),
     R("GET", "metrics", METRICS),
+    R("GET", "api/fleet/map", Action.FLEET_VIEW),
     R("GET", "api/fleet/pools", Action.FLEET_VIEW),
     R("PUT", "api/fleet/pools/<str:name>", Action.FLEET_MANAGE),
     R("GET", "api/fleet/pools/<str:name>/desired", METRICS - {STAFF}),

@@ -12,7 +12,6 @@ from controlplane.kernel.spans import SPANS, STAGES
 from controlplane.telemetry.selectors import Point
 from frontend.latency.figures import (
     CHOICES,
-    MEASURE_WORDS,
     Latency,
     Read,
     layer_measures,
@@ -24,7 +23,7 @@ from frontend.shared.asked import asked_from
 from frontend.shared.filters import filters_from, range_from
 from frontend.shared.plots.figure import Axis
 from frontend.shared.plots.tables import panel_table
-from frontend.shared.stages import STAGE_NAMES
+from frontend.shared.stages import MEASURE_WORDS, STAGE_NAMES
 
 NOW = datetime(2026, 11, 21, 9, 15, tzinfo=UTC)
 START = NOW - timedelta(minutes=15)

@@ -18,7 +18,8 @@ from controlplane.core.permissions import Role
 from controlplane.kernel.money import NANO_PER_USD, usd_text
 from controlplane.tenants.people.services import membership_set
 from controlplane.tenants.sign_in.accounts import user_create
-from frontend.money.spend_figures import budget_uses, change_words, day_bars
+from frontend.money.spend_figures import budget_uses, day_bars
+from frontend.shared.formats import change_words
 from tests.browser.history import write_history
 from tests.support.month import END, START, Month, seal_month, seed_month
 from tests.support.people import make_cast, signed_in

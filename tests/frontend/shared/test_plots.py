@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.http import Http404
 
-from frontend.latency.figures import GroupFigure
 from frontend.shared.panels import TablePanel, panel_csv
 from frontend.shared.plots.figure import Axis, Figure, Line, plot_config, value_axis
+from frontend.shared.plots.groups import GroupFigure
 from frontend.shared.plots.tables import ROWS_MAX, panel_table
 
 START = datetime(2026, 11, 21, tzinfo=UTC)

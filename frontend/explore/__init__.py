@@ -1,0 +1,1 @@
+"""Explore: any filter over any combination of dimensions, in groups, as a link."""

@@ -1,0 +1,120 @@
+"""Explore: the page and its files. The URL is the whole view, so a link is a saved one."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils import timezone
+
+from controlplane.catalog.selectors import model_list, pool_list
+from controlplane.core.permissions import Action
+from controlplane.kernel.ids import public_id
+from controlplane.telemetry.selectors_requests import FINISHES
+from controlplane.telemetry.services import RECORD_DAYS
+from controlplane.tenants.selectors import apikey_list, organization_names
+from frontend.explore import question as known
+from frontend.explore.chart import make_chart
+from frontend.explore.figures import Exploring, basis_words, make_exploring
+from frontend.explore.question import ALL, STAFF_ALONE, ExploreQuestion, question_from
+from frontend.explore.reads import is_staff, read_findings
+from frontend.shared.access import Viewer, page, show
+from frontend.shared.asked import in_time
+from frontend.shared.filters import RELATIVE, STATUSES, STREAMS, choices
+from frontend.shared.panels import panel_csv
+
+
+def _asked(request: HttpRequest, viewer: Viewer) -> ExploreQuestion:
+    return question_from(request.GET, timezone.now(), staff=is_staff(viewer))
+
+
+def _read(viewer: Viewer, question: ExploreQuestion) -> Exploring | None:
+    """None where there is too much to read in time."""
+    return in_time(lambda: make_exploring(question, read_findings(viewer, question)))
+
+
+@page("explore", Action.REQUEST_VIEW, "GET", name="explore")
+def explore_index(request: HttpRequest, viewer: Viewer) -> HttpResponseBase:
+    # A form sends its empty fields, too: links to share do without them.
+    if "" in request.GET.values():
+        given = request.GET.copy()
+        for name in [name for name, text in request.GET.items() if not text]:
+            del given[name]
+        return redirect(f"{reverse('explore')}?{given.urlencode()}")
+    question = _asked(request, viewer)
+    found = _read(viewer, question)
+    chart = make_chart(found) if found and not found.empty else None
+    context = {
+        "question": question,
+        "within": question.within,
+        "ranges": RELATIVE,
+        "found": found,
+        "figure": chart,
+        "figures": {chart.name: chart.as_json()} if chart else {},
+        "csv": "explore_csv",
+        "basis": _basis(found, question, timezone.now()) if found else "",
+        **_options(viewer, question),
+    }
+    return show(request, viewer, "explore", "explore/page.html", context)
+
+
+@page("explore/<slug:chart>.csv", Action.REQUEST_VIEW, "GET")
+def explore_csv(request: HttpRequest, viewer: Viewer, chart: str) -> HttpResponse:
+    question = _asked(request, viewer)
+    if question.complaint:
+        return HttpResponse(
+            question.complaint, status=400, content_type="text/plain; charset=utf-8"
+        )
+    found = _read(viewer, question)
+    if found is None:
+        raise Http404
+    return panel_csv([found.table, make_chart(found)], chart)
+
+
+def _basis(found: Exploring, question: ExploreQuestion, now: datetime) -> list[str]:
+    told = [basis_words(found.findings.now, question)]
+    by_rows = found.findings.now.rows is not None
+    if by_rows and question.within.start < now - timedelta(days=RECORD_DAYS):
+        told.append(f"Requests are kept for {RECORD_DAYS} days: older ones are not counted here.")
+    if found.findings.before is not None:
+        words = basis_words(found.findings.before, question) if found.before else "no requests."
+        label = other.label if (other := question.other_span) else ""
+        told.append(f"Other span, {label}: {words}")
+    if by_rows and question.measure == "inter_token":
+        told.append("Time between tokens is each request's mean.")
+    return told
+
+
+def _options(viewer: Viewer, question: ExploreQuestion) -> dict[str, Any]:
+    """What the form offers."""
+    filters, staff = question.filters, is_staff(viewer)
+    keys = apikey_list(user=viewer.user, organization_id=viewer.organization.id)
+    models = [(one.name, one.name) for one in model_list(removed=True)]
+    projects = [(public_id("proj", one.id), one.name) for one in viewer.projects()]
+    dimensions = [
+        (name, text)
+        for name, text in known.DIMENSION_WORDS.items()
+        if staff or name not in STAFF_ALONE
+    ]
+    organizations = None
+    if staff:
+        names = organization_names(actor=viewer.user)
+        pairs = [(public_id("org", one), name) for one, name in names.items()]
+        organizations = choices([(ALL, "all organizations"), *pairs], question.organization)
+    return {
+        "dimensions": dimensions,
+        "measures": list(known.MEASURES_OFFERED.items()),
+        "compared": list(known.COMPARED.items()),
+        "orders": list(known.ORDERS.items()),
+        "organizations": organizations,
+        "models": choices(models, filters.model),
+        "projects": choices(projects, filters.project),
+        "keys": choices([(public_id("key", one.id), one.label) for one in keys], filters.key),
+        "statuses": STATUSES,
+        "streams": STREAMS,
+        "finishes": FINISHES,
+        "pools": choices([(one.name, one.name) for one in pool_list()], filters.pool),
+        "lengths": list(known.LENGTHS.items()),
+    }
