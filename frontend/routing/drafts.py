@@ -56,7 +56,8 @@ def typed_draft(post: QueryDict) -> TypedDraft:
 def draft_acted(typed: TypedDraft, act: str) -> TypedDraft:
     """The draft after a button; raises ValidationError where JSON cannot be shown as a form."""
     if act == JSON:
-        return replace(typed, text=text_of(typed.content), rules=None, focus="draft-rules")
+        text = text_of(_shortest(typed.content))
+        return replace(typed, text=text, rules=None, focus="draft-rules")
     if typed.rules is None:
         return replace(typed, rules=form_of(write_rules(read_rules(typed.content))))
     return replace(typed, focus=form_act(typed.rules, act))
@@ -85,6 +86,14 @@ def draft_context(viewer: Viewer, rule_set: RuleSet, typed: TypedDraft | None) -
     problems = _problems(viewer, [each.rule for each in rules])
     context["valid_typed"] = all(each.warning for each in problems)
     return {**context, "form": form_rows(rules, told, problems, models, pools)}
+
+
+def _shortest(content: object) -> object:
+    """Rules without what is default, as they would be saved; as they are where they cannot be."""
+    try:
+        return write_rules(read_rules(content))
+    except ValidationError:
+        return content
 
 
 def _read(rule: Plain) -> RouteRule | None:

@@ -16,8 +16,7 @@ from tests.support.rules import generates, rule
 ACME = "a" * 32
 NAMES = KnownNames(
     models={"large": "generate", "small": "generate", "vector": "embed"},
-    pools={name: "generate" for name in ("default", "big", "spare", "first")}
-    | {"vectors": "embed"},
+    pools=dict.fromkeys(("default", "big", "spare", "first"), "generate") | {"vectors": "embed"},
     organizations=frozenset({ACME}),
     projects=frozenset({"b" * 32}),
     prefill_only=frozenset({"first"}),
