@@ -6,8 +6,10 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 from array import array
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -15,13 +17,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from controlplane.insights.load import figures
+from controlplane.composed.demo import MODEL
+from controlplane.insights.load import figures, workloads
 from controlplane.insights.load.answers import LEFT, OK, Sample
-from controlplane.insights.load.drive import Outcome
+from controlplane.insights.load.drive import BURST, RETRIES, Outcome
 from controlplane.insights.load.setup import CONSTANT, SEED, Setup
+from tests.support.product import Plan, Product, running_product
+from tests.support.servers import Servers
 from tests.support.sluice_run import environment, manage
 from tests.support.upstream import DONE, Exchange, HandUpstream, hand_upstream, text_chunk
 from tests.support.upstream import usage_chunk as usage
+from tests.support.waiting import wait_for
 
 FIRST_S, GAP_S, TOKENS = 0.1, 0.03, 5
 BEGAN_S = 1_000.0
@@ -251,7 +257,9 @@ async def test_ctrl_c_prints_what_it_has(tmp_path: Path) -> None:
 async def test_failures_are_told_by_their_code(tmp_path: Path) -> None:
     async def script(exchange: Exchange, number: int) -> None:
         if number == 1:
-            await exchange.refuse(429, {"error": {"code": "rate_limit_exceeded"}})
+            await exchange.refuse(
+                429, {"error": {"code": "rate_limit_exceeded", "message": "Slow."}}
+            )
         elif number == 2:
             await exchange.refuse(502, "<html>")
         elif number == 3:
@@ -275,7 +283,32 @@ async def test_failures_are_told_by_their_code(tmp_path: Path) -> None:
     assert len(lost) == 1 and set(answers) - set(lost) == {
         "429 rate_limit_exceeded", "502", "stream: node_lost", "stream: cut off", "ok",
     }  # fmt: skip
-    assert "reference: 429 rate_limit_exceeded" in out
+    told = next(line for line in out.splitlines() if "429 rate_limit_exceeded" in line)
+    assert told.endswith("Slow.")
+
+
+async def test_a_slow_tool_answers_and_a_refusal_is_tried_again_at_once(tmp_path: Path) -> None:
+    async def script(exchange: Exchange, number: int) -> None:
+        if number and "tools" not in exchange.body:
+            await exchange.refuse(503, {"error": {"code": "overloaded"}})
+        else:
+            await at_once(exchange, number)
+
+    async with scripted(script) as (upstream, bodies):
+        await load(
+            tmp_path, "--url", upstream.url, "--model", "big", "--streams", "4", "--requests", "40",
+            "--mix", "slow-tools,retries", "--label", "odd",
+        )  # fmt: skip
+    rows = kept(tmp_path, "odd-001")["kinds"]
+    assert rows["retries"]["answers"] == {"503 overloaded": rows["retries"]["requests"]}
+    assert rows["slow-tools"]["answers"] == {"ok": rows["slow-tools"]["requests"]}
+    with_tools = [body["messages"] for body in bodies if "tools" in body]
+    answered = [messages for messages in with_tools if messages[-1]["role"] == "tool"]
+    assert answered and all(messages[:-2] in with_tools for messages in answered)
+    # One that failed is repeated as it was; nobody else sends the same twice.
+    asked = [json.dumps(body["messages"]) for body in bodies]
+    again = Counter(asked).most_common(1)
+    assert again[0][1] == 1 + RETRIES
 
 
 async def test_progress_is_one_line_on_a_terminal(tmp_path: Path) -> None:
@@ -313,3 +346,32 @@ async def test_what_is_refused(tmp_path: Path, arguments: tuple[str, ...], told:
     process = await start(tmp_path, *arguments)
     out, _ = await process.communicate()
     assert process.returncode and told in out.decode() and "Traceback" not in out.decode()
+
+
+@pytest.fixture
+def product(servers: Servers) -> Iterator[Product]:
+    """The shipped model's limits and templates, echoed: what is refused, it refuses as ever."""
+    with running_product(servers, Plan(tokens_per_s=200.0)) as product:
+        yield product
+
+
+def test_the_unhappy_mix_is_counted_apart(product: Product, tmp_path: Path) -> None:
+    command = manage(
+        "load", "--url", product.urls[0], "--model", MODEL.name, "--mix", "--streams", "8",
+        "--requests", "120", "--output-tokens", "40", "--label", "mix",
+    )  # fmt: skip
+    env = environment(tmp_path, SLUICE_API_KEY=product.key)
+    ran = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert "tools' is larger than 65536 bytes" in ran.stdout
+    rows = kept(tmp_path, "mix-001")["kinds"]
+    assert set(rows) == {workloads.PLAIN, *workloads.UNHAPPY}
+    answers = {kind: set(row["answers"]) for kind, row in rows.items()}
+    assert answers.pop(workloads.BEYOND_WINDOW) == {"400 context_length_exceeded"}
+    assert answers.pop(workloads.DISCONNECT) == {LEFT}
+    # Nodes that echo take no tools; those of a giant are larger than anybody's.
+    assert answers.pop(workloads.SLOW_TOOLS) == {"400 unsupported_parameter"}
+    assert answers.pop(workloads.GIANT_SCHEMAS) == {"400 invalid_request_error"}
+    assert set().union(*answers.values()) == {OK}
+    assert rows[workloads.BURST]["requests"] >= BURST
+    wait_for(lambda: product.under_way() == 0, "nodes without work")

@@ -14,7 +14,7 @@ CHAT = "/chat/completions"
 CONNECT_S_MAX, ANSWER_S_MAX = 10.0, 120.0
 EVENT_BYTES_MAX = 4 * 2**20
 ERROR_BYTES_MAX = 64 * 1024
-CODE_CHARS_MAX = 60
+CODE_CHARS_MAX, MESSAGE_CHARS_MAX = 60, 120
 OK_STATUS = 200
 OK, LEFT, UNFINISHED = "ok", "left", "unfinished"
 _EVENT, _DONE = b"data:", b"[DONE]"
@@ -25,7 +25,8 @@ class Sample:
     """A request; moments on the monotonic clock in seconds, 0 for those that never came.
 
     `gaps_s` are the times between events with text, `last_s` is that of the last event of a choice,
-    `code` how it ended: `ok`, `left` on purpose, `unfinished`, or what went wrong.
+    `code` how it ended: `ok`, `left` on purpose, `unfinished`, or what went wrong; `message` is
+    what the server said of that.
     """
 
     kind: str
@@ -39,6 +40,7 @@ class Sample:
     output_tokens: int = 0
     events: int = 0
     code: str = UNFINISHED
+    message: str = ""
     gaps_s: "array[float]" = field(default_factory=lambda: array("d"))
 
 
@@ -73,7 +75,11 @@ _events = msgspec.json.Decoder(_Event)
 
 
 class _Failed(Exception):
-    """The answer is none; told is why."""
+    """The answer is none; told are a code and, where the server gave one, a message."""
+
+    def __init__(self, code: str, message: str = "") -> None:
+        super().__init__(code)
+        self.code, self.message = code.strip(), message
 
 
 @dataclass(frozen=True)
@@ -119,15 +125,14 @@ class Asker:
                 self._client.stream("POST", self._url, content=data) as answer,
             ):
                 if answer.status_code != OK_STATUS:
-                    sample.code = await _refusal(answer)
-                else:
-                    sample.code = await _read(answer, sample, manners)
+                    await _refuse(answer)
+                sample.code = await _read(answer, sample, manners)
         except TimeoutError:
             sample.code = "timed out"
         except httpx2.HTTPError as error:
             sample.code = f"connection: {type(error).__name__}"
         except _Failed as error:
-            sample.code = str(error)
+            sample.code, sample.message = error.code, error.message
         sample.output_tokens = sample.output_tokens or sample.events
 
 
@@ -158,7 +163,7 @@ def _note(data: bytes, sample: Sample) -> None:
     except msgspec.MsgspecError as error:
         raise _Failed("stream: not an event") from error
     if event.error is not None:
-        raise _Failed(f"stream: {_code(event.error)}")
+        raise _told("stream:", event.error)
     if usage := event.usage:
         sample.prompt_tokens, sample.output_tokens = usage.prompt_tokens, usage.completion_tokens
         details = usage.prompt_tokens_details
@@ -177,7 +182,7 @@ def _note(data: bytes, sample: Sample) -> None:
             sample.events += 1
 
 
-async def _refusal(answer: httpx2.Response) -> str:
+async def _refuse(answer: httpx2.Response) -> None:
     body = b""
     async for part in answer.aiter_raw():
         body += part
@@ -188,10 +193,11 @@ async def _refusal(answer: httpx2.Response) -> str:
     except msgspec.MsgspecError:
         told = None
     error = told.get("error", told) if isinstance(told, dict) else None
-    return f"{answer.status_code} {_code(error)}".strip()
+    raise _told(str(answer.status_code), error)
 
 
-def _code(error: Any) -> str:
+def _told(where: str, error: Any) -> _Failed:
     if not isinstance(error, dict):
-        return ""
-    return str(error.get("code") or error.get("type") or "")[:CODE_CHARS_MAX]
+        return _Failed(where)
+    code = str(error.get("code") or error.get("type") or "")[:CODE_CHARS_MAX]
+    return _Failed(f"{where} {code}", str(error.get("message") or "")[:MESSAGE_CHARS_MAX])

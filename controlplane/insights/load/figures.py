@@ -74,6 +74,7 @@ def _kind(samples: Iterable[Sample], kind: str) -> Record:
     return {
         "requests": len(mine),
         "answers": dict(Counter(each.code for each in mine).most_common()),
+        "messages": {each.code: each.message for each in mine if each.message},
         "prompt_tokens": sum(each.prompt_tokens for each in done),
         "cached_tokens": sum(each.cached_tokens for each in done),
         "output_tokens": sum(each.output_tokens for each in done),

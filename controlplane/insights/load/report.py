@@ -24,7 +24,7 @@ STYLE = (
 
 
 class Table(NamedTuple):
-    """Headings, and rows of as many cells; the first of each is a name."""
+    """Headings, and rows of as many cells: a name, numbers, and remarks under no heading."""
 
     head: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
@@ -33,8 +33,10 @@ class Table(NamedTuple):
         widths = [max(map(len, column)) for column in zip(self.head, *self.rows, strict=True)]
         return "\n".join(
             "  ".join(
-                cell.rjust(width) if number else cell.ljust(width)
-                for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+                cell.rjust(width) if number and head else cell.ljust(width)
+                for number, (head, cell, width) in enumerate(
+                    zip(self.head, row, widths, strict=True)
+                )
             ).rstrip()
             for row in (self.head, *self.rows)
         )
@@ -95,13 +97,16 @@ def tables(record: Record) -> list[Table]:
         for kind, row in record["kinds"].items()
         for code, count, each in _ends(row)
     ]
-    return [Table(head, times), Table(("answers", "requests", "tokens in, cached, out"), ends)]
+    return [Table(head, times), Table(("answers", "requests", ""), ends)]
 
 
 def _ends(row: Record) -> Iterable[tuple[str, int, str]]:
     for code, count in row["answers"].items():
-        tokens = f"{row['prompt_tokens']}, {row['cached_tokens']}, {row['output_tokens']}"
-        yield code, count, tokens if code == OK else "–"
+        tokens = (
+            f"{row['prompt_tokens']} tokens in, {row['cached_tokens']} of them cached, "
+            f"{row['output_tokens']} out"
+        )
+        yield code, count, tokens if code == OK else row["messages"].get(code, "")
 
 
 def plot(record: Record) -> str:
