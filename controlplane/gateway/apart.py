@@ -12,7 +12,12 @@ import msgspec
 from controlplane.gateway.call import Call
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.registry import Fleet
-from controlplane.gateway.nodes.stream import JobRejected, NodeLost, SlowReader
+from controlplane.gateway.nodes.stream import (
+    JobRejected,
+    NodeLost,
+    RemoteTimes,
+    SlowReader,
+)
 from controlplane.gateway.progress import Progress
 from controlplane.gateway.results import Asked, HandedOver, Placement, Prepared
 from controlplane.gateway.s4_route.node import pick_node
@@ -44,17 +49,20 @@ async def prefill_apart(run: Progress, asked: Asked, prepared: Prepared) -> Prep
     sought = sought_of(asked, prepared)
     placement = pick_node(call, sought, state.fleet, state.routing, nodes=nodes)
     name = placement.link.identity.name
-    began = call.spans.clock()
+    began, at_us = call.spans.clock(), call.elapsed_us()
     try:
-        transfer = await _prefill(call, prepared, placement, state.fleet)
+        handed_over = await _prefill(call, prepared, placement, state.fleet)
     except (NodeChanged, NodeLost, JobRejected, SlowReader, TimeoutError) as error:
         log.warning("prefill failed name=%s reason=%s", name, error)
         run.trail.attempts.append(NodeAttempt(name, str(error) or "took too long"))
         return prepared
     finally:
         call.spans.add(S5, began)
+    if handed_over is None:
+        return prepared
+    transfer, times = handed_over
     receipt = msgspec.structs.replace(placement.receipt, prefill=name)
-    return _with(prepared, HandedOver(transfer, receipt) if transfer else None)
+    return _with(prepared, HandedOver(transfer, receipt, (at_us, times)))
 
 
 def done_whole(prepared: Prepared) -> Prepared:
@@ -68,7 +76,11 @@ def pick_decoder(
     """The least loaded of those that take prompts over, or of all where none has room."""
     call, state = run.call, run.state
     assert prepared.prompt.transfer is not None
-    takers = tuple([each for each in roomy if Capability.TAKES_OVER in each.abilities])
+    takers = tuple(
+        each
+        for each in roomy
+        if Capability.TAKES_OVER in each.abilities and each.account.credits_left > 0
+    )
     chains: dict[int, list[bytes]] = dict.fromkeys(prepared.prompt.chains, [])
     sought = msgspec.structs.replace(sought_of(asked, prepared), tokens=1, chains=chains, key=b"")
     chosen = pick_node(call, sought, state.fleet, state.routing, nodes=takers or roomy)
@@ -99,7 +111,7 @@ def _prefills(run: Progress, asked: Asked, prepared: Prepared) -> tuple[NodeLink
     state, sought = run.state, sought_of(asked, prepared)
     roster = state.routing.roster(takers)
     overlap = find_overlap(run.call, sought, state.fleet, state.routing, roster=roster)
-    if sought.tokens - max(overlap.cached) < UNCACHED_TOKENS_MIN:
+    if sought.tokens - overlap.most < UNCACHED_TOKENS_MIN:
         return ()
     return tuple(
         link
@@ -113,8 +125,8 @@ def _prefills(run: Progress, asked: Asked, prepared: Prepared) -> tuple[NodeLink
 
 async def _prefill(
     call: Call, prepared: Prepared, placement: Placement, fleet: Fleet
-) -> Transfer | None:
-    """One token on that node; None where it hands nothing over.
+) -> tuple[Transfer, RemoteTimes] | None:
+    """One token on that node, and what that took; None where it hands nothing over.
 
     Raises `NodeChanged`, `NodeLost`, `JobRejected`, `SlowReader` or TimeoutError.
     """
@@ -143,4 +155,5 @@ async def _prefill(
         fleet.acknowledge(link, call.request)
     if handed_over is None:
         return None
-    return Transfer(params=handed_over, cached_tokens=stream.usage.cached_tokens)
+    transfer = Transfer(params=handed_over, cached_tokens=stream.usage.cached_tokens)
+    return transfer, stream.times

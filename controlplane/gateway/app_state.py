@@ -11,6 +11,7 @@ from controlplane.gateway.after.misses.teller import MissTeller
 from controlplane.gateway.call import REQUEST_DEADLINE_S, Call
 from controlplane.gateway.nodes.measured.retries import RetryBudget
 from controlplane.gateway.nodes.registry import Fleet
+from controlplane.gateway.nodes.tokens import ToldTokens
 from controlplane.gateway.places import Places
 from controlplane.gateway.s1_admission.body import bodies_budget
 from controlplane.gateway.s1_admission.helpers.offload import Offload
@@ -62,6 +63,7 @@ class AppState:
         self.waiting = WaitingRoom(self.fleet)
         self.unmet = Unmet()
         self.misses = MissTeller()
+        self.tokens = ToldTokens()
         self.preflights = Preflights()
         self.hygiene = HygieneWatch(self.waste)
         self.routing = RoutingMemory()

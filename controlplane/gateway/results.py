@@ -5,6 +5,7 @@ import msgspec
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.models import ServedModel
+from controlplane.gateway.nodes.stream import RemoteTimes
 from controlplane.gateway.plan import PlannedStep, RoutePlan
 from controlplane.gateway.ports import Allowance, Hold, IdempotencyTicket
 from controlplane.gateway.snapshot import KeyRecord, ProjectRecord, Snapshot
@@ -55,18 +56,25 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cluster(msgspec.Struct, frozen=True):
-    """Stage 2: the nodes of one region that serve the model, and the model's text objects."""
+    """Stage 2: the nodes of one region that serve the model, the model's text objects, and the
+    sizes of the nodes' blocks in tokens.
+    """
 
     region: str
     nodes: tuple[NodeLink, ...]
     served: ServedModel
+    block_sizes: frozenset[int]
 
 
 class HandedOver(msgspec.Struct, frozen=True):
-    """A prompt that a node has computed for another; the `receipt` says why that node."""
+    """A prompt that a node has computed for another; the `receipt` says why that node.
+
+    `apart` is when its job was sent, microseconds after arrival, and what that took.
+    """
 
     transfer: Transfer
     receipt: Receipt
+    apart: tuple[int, RemoteTimes]
 
 
 class Prompt(msgspec.Struct, frozen=True):

@@ -14,6 +14,7 @@ class Capability(StrEnum):
     TEXT = "text"  # generates from the request's own messages; ids are not known
     EMBEDDINGS = "embeddings"  # turns inputs into vectors
     VISION = "vision"  # pictures between its texts
+    TOKENIZES = "tokenizes"  # tells the token ids of a request's own messages
     # How it is answered.
     STREAM = "stream"  # outputs come step by step
     N = "n"  # several choices for one prompt

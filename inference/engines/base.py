@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -144,3 +144,11 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """Stop stepping and give memory back."""
+
+
+@runtime_checkable
+class TellsTokens(Protocol):
+    """An engine that may have `Capability.TOKENIZES`."""
+
+    async def token_ids(self, model: str, request_json: bytes) -> bytes:
+        """Packed ids of a prompt, as in `Tokens`; none where they are not told. Never raises."""

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from inference.contract.drain import Draining
+from inference.contract.drain import Drain, Draining, Undrain
 from inference.node.jobs import JobTable
 from inference.node.link import GatewayLink
 from inference.node.options import ACK_WAIT_S, CANCEL_WAIT_S, DRAIN_POLL_S
@@ -43,8 +43,12 @@ class Rest:
     def __bool__(self) -> bool:
         return self._ending is not None
 
-    def begin(self, deadline_s: float) -> None:
+    def obey(self, order: Drain | Undrain) -> None:
         """Take no jobs from now on; said again, as by each gateway, the newest deadline counts."""
+        if isinstance(order, Undrain):
+            self.end()
+            return
+        deadline_s = order.deadline_s
         if self._ending is not None:
             self._ending.cancel()
         log.info("resting jobs=%d deadline_s=%.0f", self._node.jobs.jobs_count, deadline_s)

@@ -16,6 +16,7 @@ import msgspec
 from inference.contract import frames
 from inference.contract.drain import Drain, Draining, Undrain
 from inference.contract.roofline import RUNS_ON, ComputePath
+from inference.contract.tokens import Tokenize
 from inference.engines.base import Engine
 from inference.errors import JobRefused, ModelError
 from inference.node.assets import Assets
@@ -30,6 +31,7 @@ from inference.node.offers import offers_of
 from inference.node.options import HOUSEKEEPING_S, LOAD_INTERVAL_S, STEP_S_MAX, NodeOptions
 from inference.node.probe import Probe, process_age_s, start_engine
 from inference.node.prompts import Prompts
+from inference.node.tokens import tell_tokens
 
 log = logging.getLogger(__name__)
 
@@ -247,10 +249,10 @@ class Node:
                 link.send(part)
         elif isinstance(frame, frames.KvSnapshotRequest):
             self._send_snapshot(link)
-        elif isinstance(frame, Drain):
-            self.rest.begin(frame.deadline_s)
-        elif isinstance(frame, Undrain):
-            self.rest.end()
+        elif isinstance(frame, Tokenize):
+            self._run(tell_tokens(self._engine, link, frame))
+        elif isinstance(frame, Drain | Undrain):
+            self.rest.obey(frame)
 
     def _on_job(self, link: GatewayLink, job: frames.Job) -> None:
         try:

@@ -70,7 +70,11 @@ def test_from_a_request_id_to_its_page_are_two_steps(site: Site, watch: Watch) -
     asked = page.request.post(
         f"{site.url}/v1/chat/completions",
         headers={"authorization": f"Bearer {site.key.secret}"},
-        data={"model": "sluice-5m", "max_tokens": 4, "messages": [{"role": "user", "content": "x"}]},
+        data={
+            "model": "sluice-5m",
+            "max_tokens": 4,
+            "messages": [{"role": "user", "content": "x"}],
+        },
     )
     identity = asked.headers["x-request-id"]
     wait_for(lambda: page.request.get(f"/requests/{identity}").ok, "the request's row")

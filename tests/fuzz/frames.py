@@ -25,6 +25,7 @@ from inference.contract.frames import (
 from inference.contract.parts import TokenLogprob, ToolCallDelta, Vectors
 from inference.contract.replay import Resume
 from inference.contract.roofline import Ceilings, ComputePath, Shares
+from inference.contract.tokens import Tokens
 from inference.node.assets import ModelAssets
 from tests.fuzz.case import JOB
 from tests.support.fleet import make_output, make_report, make_step
@@ -98,6 +99,7 @@ def valid() -> tuple[FromNode, ...]:
         AssetPart(digest=_digest(), name="tokenizer.json", data=b"{}", last=True),
         Draining(deadline_s=1.0),
         Pong(number=1),
+        Tokens(number=1, ids=b"\1\0\0\0"),
         Resume(session="session", received=0, held=0),
     )  # fmt: skip
 

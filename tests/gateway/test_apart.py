@@ -13,6 +13,7 @@ import pytest
 
 from controlplane.kernel.price import TokenCounts
 from controlplane.kernel.receipt import Receipt, read_receipt
+from controlplane.kernel.spans import INDEX, unpack_spans
 from tests.support.fleet import MODEL
 from tests.support.relay import answer_probe
 from tests.support.remote import remote_node
@@ -20,6 +21,8 @@ from tests.support.serving import Serving
 from tests.support.upstream import Exchange, HandUpstream, hand_upstream, text_chunk, usage_chunk
 from tests.support.waiting import until
 
+TAKES_S = 0.05
+LAYERS = ("", ".prefill", ".decode")
 LONG = [{"role": "user", "content": "abcd" * 300}]
 PARAMS = {"do_remote_prefill": True, "remote_host": "10.0.0.1", "remote_block_ids": [[1, 2]]}
 HANDED_OVER = {
@@ -81,6 +84,7 @@ async def test_what_one_server_hands_over_goes_to_the_other(pair: Pair) -> None:
     assert "stream_options" not in first.body
     assert first.body["kv_transfer_params"]["do_remote_decode"] is True
     assert pair.decode.exchanges.empty()
+    await asyncio.sleep(TAKES_S)
     await first.refuse(200, HANDED_OVER)
     second, receipt, counts = await pair.answered(asked)
     assert second.body["kv_transfer_params"] == PARAMS and second.body["stream"]
@@ -90,6 +94,11 @@ async def test_what_one_server_hands_over_goes_to_the_other(pair: Pair) -> None:
     assert counts == TokenCounts(uncached=880, cached=320, output=2)
     assert (receipt.prefill, receipt.node) == ("prefill", "decode")
     assert receipt.delivered_cached_tokens == 320 and not receipt.attempts
+    # Its time is that of the prompt, wherever that was computed.
+    spans = unpack_spans(pair.under_test.recorder.records[-1].spans)
+    whole, prefill, decode = (spans[INDEX[f"s5_infer{layer}"]] for layer in LAYERS)
+    assert TAKES_S * 1e6 <= prefill[1] <= whole[1]
+    assert prefill[0] + prefill[1] == decode[0]
     assert len(pair.under_test.ledger.settled) == 1
 
 

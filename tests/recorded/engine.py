@@ -35,6 +35,8 @@ CREDITS = 64
 CONTEXT_WINDOW = 4096
 DIMENSIONS = (8, 4)
 SCRIPT = re.compile(r"@@([A-Za-z0-9_=-]+)@@")
+# It has no other node to work with, and no server that it could ask.
+NEVER = {Capability.HANDS_OVER, Capability.TOKENIZES}
 ALL_BUT = {
     "tokens": {Capability.TEXT, Capability.EMBEDDINGS},
     "text": {
@@ -124,9 +126,7 @@ class ScriptedEngine:
             block_size=BLOCK_SIZE,
             kv_blocks=KV_BLOCKS,
             credits=CREDITS,
-            capabilities=tuple(
-                each for each in Capability if each not in ALL_BUT[mode] | {Capability.HANDS_OVER}
-            ),
+            capabilities=tuple(each for each in Capability if each not in ALL_BUT[mode] | NEVER),
             dimensions=DIMENSIONS if mode == "vectors" else (),
         )
 

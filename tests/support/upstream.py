@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from tests.support.fleet import WAIT_S
 
+Answer = tuple[int, dict[str, Any] | str]
 STREAM = "text/event-stream"
 DONE = "[DONE]"
 
@@ -92,14 +93,15 @@ class Exchange:
 
 class HandUpstream:
     """The server; `listed` is what its list of models has, `list_status` how that is answered,
-    `answers` what other paths are answered with.
+    `answers` what other paths are answered with, `asked` the bodies that came there.
     """
 
     def __init__(self) -> None:
         self.url = ""
         self.listed: list[dict[str, Any]] = [{"id": "big", "max_model_len": 4096}]
         self.list_status = 200
-        self.answers: dict[str, tuple[int, dict[str, Any] | str]] = {}
+        self.answers: dict[str, Answer | Callable[[dict[str, Any]], Answer]] = {}
+        self.asked: list[tuple[str, dict[str, Any]]] = []
         self.exchanges: asyncio.Queue[Exchange] = asyncio.Queue()
         self._writers: set[asyncio.StreamWriter] = set()
 
@@ -121,7 +123,7 @@ class HandUpstream:
                 elif last.path.partition("?")[0].endswith(("/completions", "/messages")):
                     self.exchanges.put_nowait(last)
                 else:
-                    await last.refuse(*self.answers.get(last.path, (404, {})))
+                    await self._tell(last)
         except (OSError, asyncio.IncompleteReadError):
             pass
         finally:
@@ -129,6 +131,12 @@ class HandUpstream:
                 last.closed.set()
             self._writers.discard(writer)
             writer.close()
+
+    async def _tell(self, exchange: Exchange) -> None:
+        if exchange.body:
+            self.asked.append((exchange.path, exchange.body))
+        answer = self.answers.get(exchange.path, (404, {}))
+        await exchange.refuse(*(answer(exchange.body) if callable(answer) else answer))
 
     def hang_up(self) -> None:
         """Cut every connection."""

@@ -27,12 +27,14 @@ from controlplane.gateway.nodes.liveness import LOST, LinkVerdict, Liveness
 from controlplane.gateway.nodes.measured.breaker import Cause, KnownNode
 from controlplane.gateway.nodes.resume import LinkSocket, Session
 from controlplane.gateway.nodes.stream import JobStream
+from controlplane.gateway.nodes.tokens import TokenQuestions
 from controlplane.gateway.ports import NodeIdentity, Orders
 from controlplane.kernel.clock import monotonic_s
 from inference.contract import frames
 from inference.contract.codec import BadFrame, decode_from_node, encode
 from inference.contract.drain import Drain, Draining, Undrain
 from inference.contract.replay import Resume, Resumed
+from inference.contract.tokens import Tokens
 
 
 class NodeLink(LinkFacts):
@@ -51,8 +53,10 @@ class NodeLink(LinkFacts):
         super().__init__(identity, known, Session(LinkSocket(self, send=send, close=close)))
         self.limits = limits
         self.load: frames.Step | None = None
+        self.cpu_permille: int | None = None
         released = partial(host.freed, self)
         self.jobs = LinkJobs(self.account, known, send=self.send_bytes, released=released)
+        self.questions = TokenQuestions(self.send_bytes)
         self._host = host
         self._liveness = Liveness(known.quiet)
         self._offers: dict[str, frames.ModelOffer] = {}
@@ -137,6 +141,7 @@ class NodeLink(LinkFacts):
             self.breaker.failed()
         self._host.leave(self, reason)
         self.jobs.fail_all(reason)
+        self.questions.end()
 
     def on_break(self, reason: str) -> None:
         """The socket is gone without a word: the node may be back soon, and have gone on.
@@ -351,8 +356,12 @@ class NodeLink(LinkFacts):
             raise BadClaim("pong.number: never sent")
         if not self.session.confirm(frame.received):
             raise BadClaim("pong.received: never sent")
+        self.cpu_permille = frame.cpu_permille
         if self._liveness.ponged(idle=not self.jobs):
             self.breaker.probe()
+
+    def _on_tokens(self, frame: Tokens) -> None:
+        self.questions.answered(frame)
 
     def _on_asset(self, part: frames.AssetPart) -> None:
         problem = self._host.on_asset(self, part)
@@ -372,4 +381,5 @@ _HANDLERS: dict[type, Callable[[NodeLink, Any], None]] = {
     Draining: NodeLink._on_draining,
     frames.Pong: NodeLink._on_pong,
     frames.AssetPart: NodeLink._on_asset,
+    Tokens: NodeLink._on_tokens,
 }

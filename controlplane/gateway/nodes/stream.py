@@ -5,6 +5,7 @@ It neither decides on retries nor counts money; it says what the node delivered.
 
 import asyncio
 from collections.abc import Callable
+from typing import NamedTuple
 
 from controlplane.gateway.nodes.limits import STREAM_OUTPUTS_MAX
 from controlplane.kernel.clock import MICROSECOND_NS, monotonic_ns
@@ -13,6 +14,17 @@ from inference.contract.frames import Job, Output, Timing, Usage
 NO_USAGE = Usage(prompt_tokens=0, cached_tokens=0, completion_tokens=0)
 NO_TIMING = Timing(queue_us=0, prefill_us=0, decode_us=0, held_us=0)
 
+
+class RemoteTimes(NamedTuple):
+    """What a job took on the way and on its node, microseconds."""
+
+    network: int
+    queue: int
+    prefill: int
+    decode: int
+
+
+NO_TIMES = RemoteTimes(0, 0, 0, 0)
 # Takes outputs in the turn that brings them; False where their reader has to be woken instead.
 Sink = Callable[[list[Output]], bool]
 
@@ -34,12 +46,15 @@ class JobRejected(Exception):
 
 
 class JobStream:
-    """The outputs of one job in batches, first to last."""
+    """The outputs of one job in batches, first to last.
+
+    `apart` is where another node has computed its prompt, as in `HandedOver`.
+    """
 
     __slots__ = (
         "_broken", "_buffer", "_cancel", "_dispatched_ns", "_done", "_left", "_outputs_max",
-        "_sink", "_waiter", "cancelled", "choices_open", "completion_tokens", "network_us", "node",
-        "request", "timing", "usage",
+        "_sink", "_waiter", "apart", "cancelled", "choices_open", "completion_tokens",
+        "network_us", "node", "request", "timing", "usage",
     )  # fmt: skip
 
     def __init__(
@@ -58,6 +73,7 @@ class JobStream:
         self.choices_open = job.choices
         self.completion_tokens = 0
         self.network_us = 0
+        self.apart: tuple[int, RemoteTimes] | None = None
         self._cancel = cancel
         self._outputs_max = outputs_max
         self._buffer: list[Output] = []
@@ -66,6 +82,11 @@ class JobStream:
         self._done = self._left = False
         self._waiter: asyncio.Future[None] | None = None
         self._dispatched_ns = monotonic_ns()
+
+    @property
+    def times(self) -> RemoteTimes:
+        timing = self.timing
+        return RemoteTimes(self.network_us, timing.queue_us, timing.prefill_us, timing.decode_us)
 
     @property
     def ended(self) -> bool:

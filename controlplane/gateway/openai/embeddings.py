@@ -109,15 +109,15 @@ def _check(inputs: Inputs) -> None:
 
 
 def _texts(given: list[str | int | list[int]]) -> TypeGuard[list[str]]:
-    return all(isinstance(item, str) for item in given)
+    return set(map(type, given)) <= {str}
 
 
 def _ids(given: list[str | int | list[int]]) -> TypeGuard[list[int]]:
-    return all(isinstance(item, int) for item in given)
+    return set(map(type, given)) <= {int}
 
 
 def _lists(given: list[str | int | list[int]]) -> TypeGuard[list[list[int]]]:
-    return all(isinstance(item, list) for item in given)
+    return set(map(type, given)) <= {list}
 
 
 class EmbeddingWriter:

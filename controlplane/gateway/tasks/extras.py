@@ -17,10 +17,12 @@ from controlplane.gateway.app_state import AppState
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
 from controlplane.gateway.http.exchange import Exchange
+from controlplane.gateway.nodes.models import ServedModel
 from controlplane.gateway.openai.chat import MESSAGES_MAX, Message, TextPart, turns_of
 from controlplane.gateway.openai.fields import Name
 from controlplane.gateway.openai.parse import VALUES_MAX, parse_body
 from controlplane.gateway.openai.tools import Tools, offered
+from controlplane.gateway.openai.upstream import request_json
 from controlplane.gateway.refusal import NO_RETRY, Refusal, bad_field, no_node, unavailable
 from controlplane.gateway.results import Asked
 from controlplane.gateway.s1_admission.admit import read_ask
@@ -31,6 +33,7 @@ from controlplane.gateway.s3_tokenize.encode import given_ids
 from controlplane.gateway.s3_tokenize.tokenize import encode_ask
 from controlplane.gateway.s6_finish.safety import ABUSE_SCORE_MIN, CLASSIFY_CHARS
 from controlplane.gateway.snapshot import KeyRecord
+from inference.contract.capabilities import Capability
 from inference.text.model_text import ModelText
 
 # Of OpenAI's API, by how their paths begin.
@@ -130,6 +133,8 @@ def unknown(path: str, method: str) -> Refusal:
 async def tokenize(call: Call, exchange: Exchange, state: AppState, key: KeyRecord) -> bytes:
     """Token ids of a prompt; raises `Refusal`, also where it is far beyond the window."""
     asked = await read_ask(call, exchange, _parse_prompt, state, key=key)
+    if told := await _told(asked, state):
+        return msgspec.json.encode(told)
     text, window = _reader(asked, state)
     salt = asked.project.salt
     tokens = await encode_ask(call, asked.ask, text, window_tokens=window, salt=salt)
@@ -221,16 +226,33 @@ def _parse_texts(data: bytes) -> list[str]:
     return texts
 
 
-def _reader(asked: Asked, state: AppState) -> tuple[ModelText, int]:
-    """The tokenizer and window of the model that the request would go to first."""
+async def _told(asked: Asked, state: AppState) -> TokenList | None:
+    """By the server that has the tokenizer to itself; None where it does not tell that."""
+    ask, (served, window) = asked.ask, _served(asked, state)
+    usual = ask.special == (ask.text is not None) and not ask.shows_texts
+    if served.text is not None or not served.can(Capability.TOKENIZES) or not usual:
+        return None
+    whole = msgspec.structs.replace(ask, passed={"tools": ask.tools} if ask.tools else {})
+    ids = await state.tokens.of(served, request_json(whole), owner=asked.project.salt)
+    return TokenList(len(ids), window, ids) if ids else None
+
+
+def _served(asked: Asked, state: AppState) -> tuple[ServedModel, int]:
+    """The model that the request would go to first, and its window."""
     model = asked.plan.steps[0].model
     served = state.fleet.models().get(model.name)
     if served is None:
         raise no_node(model.name)
+    return served, min(model.context_window, served.context_window)
+
+
+def _reader(asked: Asked, state: AppState) -> tuple[ModelText, int]:
+    """The tokenizer and window of the same; raises `Refusal` where it has none here."""
+    served, window = _served(asked, state)
     if served.text is None:
         message = f"'{asked.ask.model}' is served by a server that has the tokenizer to itself."
         raise bad_field("model", message, "model_task_mismatch")
-    return served.text, min(model.context_window, served.context_window)
+    return served.text, window
 
 
 async def _judged(text: str, state: AppState) -> dict[str, Any]:

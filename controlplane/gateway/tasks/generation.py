@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import msgspec
 
 from controlplane.gateway.answer import Charge, Piece, Writer, WriterMaker
@@ -13,43 +11,29 @@ from controlplane.gateway.call import Call
 from controlplane.gateway.nodes.models import ServedModel
 from controlplane.gateway.nodes.stream import JobStream
 from controlplane.gateway.openai.structured import after_thoughts, bounded
-from controlplane.gateway.openai.upstream import request_json
 from controlplane.gateway.plan import PlannedStep
 from controlplane.gateway.refusal import Refusal, bad_field, no_node
 from controlplane.gateway.results import Asked, Cluster, Placement, Prepared, Prompt
 from controlplane.gateway.s1_admission.hold import prompt_bound
-from controlplane.gateway.s3_tokenize.assemble import assemble
 from controlplane.gateway.s3_tokenize.blocks import hash_text
 from controlplane.gateway.s3_tokenize.template import ignored_variables
-from controlplane.gateway.s3_tokenize.tokenize import encode_ask, tokenize
-from controlplane.gateway.s3_tokenize.window import ContextWindow, check_total
+from controlplane.gateway.s3_tokenize.tokenize import tokenize
+from controlplane.gateway.s3_tokenize.window import ContextWindow
 from controlplane.gateway.s5_infer.dispatch import JobWork, dispatch
 from controlplane.gateway.s6_finish.detokenize import DETOKENIZE
 from controlplane.gateway.s6_finish.finisher import Finisher
 from controlplane.gateway.s6_finish.serialize import SERIALIZE, write_chunk, write_end
 from controlplane.gateway.snapshot import ModelRecord
 from controlplane.gateway.tasks.continuation import Continuation, can_continue
-from controlplane.gateway.tasks.pictures import shown_pictures
+from controlplane.gateway.tasks.encoding import Encoded, encode_for
 from controlplane.gateway.tasks.repeated import RepeatedPrompts
 from controlplane.gateway.toolform import calls_grammar
 from controlplane.kernel.clock import monotonic_ns, wall_s
 from inference.contract.frames import Output, Sampling, Usage
-from inference.contract.parts import ShownPicture
 from inference.text.model_text import ModelText
 
 # About 0.2 s of the loop.
 SCORES_MAX = 262_144
-
-
-class Encoded(msgspec.Struct, frozen=True):
-    """Prompts as the nodes of a model take them: token ids, or the request itself, with the ids as
-    far as they are known here; `lengths` where there are several.
-    """
-
-    tokens: list[int]
-    request_json: bytes = b""
-    lengths: list[int] = []
-    pictures: tuple[ShownPicture, ...] = ()
 
 
 class Generation:
@@ -117,41 +101,10 @@ class Generation:
         kind = served.digest, model.name if own else ""
         encoded = self._encoded.get(kind)
         if encoded is None:
-            encoded = self._encoded[kind] = await self._encode_anew(served, model)
+            encoded = self._encoded[kind] = await encode_for(
+                self._call, self._asked, served, model, self._state
+            )
         return encoded
-
-    async def _encode_anew(self, served: ServedModel, model: ModelRecord) -> Encoded:
-        ask = assemble(self._call, self._asked.ask)
-        pictures: tuple[ShownPicture, ...] = ()
-        if self._asked.ask.pictures:
-            ask = await shown_pictures(self._call, ask, self._asked, model, self._state)
-            pictures = tuple(ShownPicture(jpeg=p.jpeg, tokens=p.tokens) for p in ask.pictures)
-        window_tokens = min(model.context_window, served.context_window)
-        salt = self._asked.project.salt
-        if served.takes_text:
-            body, tokens = request_json(ask), list[int]()
-            if served.text is not None and not (pictures or ask.prompts):
-                try:
-                    tokens = await encode_ask(
-                        self._call, ask, served.text, window_tokens=window_tokens, salt=salt
-                    )
-                except Refusal as refusal:
-                    if refusal.code == "context_length_exceeded":
-                        raise
-                    # What our copy of the template does not take, the server's own may.
-            return Encoded(tokens, body, [0] * len(ask.prompts), pictures)
-        if served.text is None:
-            raise no_node(model.name)
-        encode = partial(encode_ask, text=served.text, window_tokens=window_tokens, salt=salt)
-        if not ask.prompts:
-            return Encoded(await encode(self._call, ask))
-        tokens, lengths = [], list[int]()
-        for each in ask.singly():
-            ids = await encode(self._call, each)
-            tokens += ids
-            lengths.append(len(ids))
-            check_total(len(tokens))
-        return Encoded(tokens, lengths=lengths)
 
 
 class TextAnswer:
@@ -239,6 +192,7 @@ class TextAnswer:
         fleet, cached_tokens = self._state.fleet, placement.cached_tokens
         stream = dispatch(self._call, work, placement.link, fleet, cached_tokens=cached_tokens)
         self._stream = stream
+        stream.apart = prompt.transfer.apart if prompt.transfer else None
         if self._continuation is not None:
             self._continuation.dispatched()
         return stream

@@ -106,7 +106,7 @@ async def count_tokens(call: Call, exchange: Exchange, shape: ApiShape, state: A
     with closing(asked), state.preflights.turn(key.id):
         tokens = await shape.task(call, asked, state).count(model)
     served = state.fleet.models().get(model.name)
-    if served is not None and served.text is None:
+    if served is not None and served.text is None and tokens == prompt_bound(asked.ask, model):
         seen = model.seen_tokens(len(asked.ask.pictures))
         return -(-asked.ask.bytes // BYTES_PER_TOKEN) + seen
     return tokens
@@ -134,8 +134,8 @@ def _placed(call: Call, asked: Asked, prepared: Prepared, state: AppState) -> Wa
     roster = state.routing.roster(cluster.nodes)
     sought = sought_of(asked, prepared)
     overlap = find_overlap(call, sought, state.fleet, state.routing, roster=roster)
-    place = max(range(len(overlap.cached)), key=overlap.cached.__getitem__)
-    link, cached = cluster.nodes[place], overlap.cached[place]
+    cached = overlap.most
+    link = cluster.nodes[list(overlap.cached).index(cached)]
     reuse = Reuse(delivered=cached, predicted=cached, available=cached)
     inquiry = inquiry_of(asked, prepared, link, reuse)
     miss = None

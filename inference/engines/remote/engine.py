@@ -26,6 +26,7 @@ from inference.engines.remote.kinds import KINDS, STANDARD, ServerKind, check_ve
 from inference.engines.remote.messages import MessagesReader
 from inference.engines.remote.ranks import ServerCache
 from inference.engines.remote.server import KEY_VARIABLE, KV_ROLES, RemoteOptions, Server
+from inference.engines.remote.tokens import ServerTokens
 from inference.errors import JobRefused, ModelError
 
 # While jobs run, gateways get a report this often, whatever the server does.
@@ -63,6 +64,7 @@ class RemoteEngine:
         self._kind = ServerKind()
         self._server: Server | None = None
         self._cache: ServerCache | None = None
+        self._tokens: ServerTokens | None = None
         self._events: EngineEvents | None = None
         self._running: dict[bytes, RemoteJob] = {}
         self._tasks: dict[bytes, asyncio.Task[None]] = {}
@@ -82,6 +84,11 @@ class RemoteEngine:
         sees = self._options.vision == "on" or (self._options.vision == "auto" and listed.sees)
         if not kind.salts:
             log.warning("url=%s: tenants share its prefix cache", self._options.url)
+        self._tokens = ServerTokens(server, kind)
+        # Where gateways have the tokenizer they ask nobody.
+        tells = not self.facts.vocab_size and await self._tokens.try_out(
+            self._options.upstream_model
+        )
         self.facts = msgspec.structs.replace(
             self.facts,
             engine=f"{server.kind} {server.version}".strip(),
@@ -94,6 +101,7 @@ class RemoteEngine:
                 *([Capability.PRIORITY] if self._options.priorities else ()),
                 # Their ids mean something only where the tokenizer is known.
                 *([Capability.LOGPROBS] if kind.scores and self.facts.vocab_size else ()),
+                *([Capability.TOKENIZES] if tells else ()),
             ),
         )
         await self._follow(server, events)
@@ -112,6 +120,11 @@ class RemoteEngine:
         )
         self._running[job.request] = running
         self._tasks[job.request] = self._spawn(self._serve(running, path, body))
+
+    async def token_ids(self, model: str, request_json: bytes) -> bytes:
+        if self._tokens is None:
+            return b""
+        return await self._tokens.ids(self._options.known_as(model), request_json)
 
     def cancel(self, request: bytes) -> None:
         """Idempotent; unknown requests are ignored. The connection closes with the task."""
@@ -246,6 +259,7 @@ class RemoteEngine:
         if self._running.get(running.job.request) is not running:
             return
         self._forget(running)
+        self._check_told(running)
         self._emit(running.end(reason, clock_us()))
 
     def _forget(self, running: RemoteJob) -> None:
@@ -255,6 +269,16 @@ class RemoteEngine:
             since_us = running.received_us
             self._cache.done(running.job, running.rank, uncached, since_us=since_us)
         del self._running[running.job.request], self._tasks[running.job.request]
+
+    def _check_told(self, running: RemoteJob) -> None:
+        """What the server told of the prompt, by its count; gateways do without what is wrong."""
+        usage, job, told = running.usage(), running.job, self._tokens
+        if told is None or usage.source == "estimate" or job.lengths:
+            return
+        told.counted(job.request_json, usage.prompt_tokens)
+        if not told.tells and Capability.TOKENIZES in self.facts.capabilities:
+            kept = [each for each in self.facts.capabilities if each != Capability.TOKENIZES]
+            self.facts = msgspec.structs.replace(self.facts, capabilities=tuple(kept))
 
     def _emit(self, outputs: list[Output]) -> None:
         """Put outputs into the next step, which is made once per turn of the event loop."""

@@ -78,8 +78,7 @@ def request_of(job: Job, options: RemoteOptions, kind: ServerKind) -> tuple[str,
     chat = path == "/chat/completions"
     # Only chats know the newer name.
     body[options.output_field if chat else "max_tokens"] = sampling.max_tokens
-    # An adapter has the server's own name.
-    body["model"] = options.upstream_model if job.model == options.name else job.model
+    body["model"] = options.known_as(job.model)
     body["stream"] = not job.hands_over
     if not job.hands_over:
         # Counts in every chunk where it can, so that a stream which is cut off is charged exactly.

@@ -2,7 +2,7 @@
 
 import logging
 import re
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -31,7 +31,8 @@ class ServerKind(msgspec.Struct, frozen=True, kw_only=True):
     every chunk of a stream; `publishes`: it has a channel of cache events, which `tells_salts` or
     not; `scores`: it tells log probabilities by token ids. `key` is the header of its key, `also`
     are others that it demands; `messages`: its API is Anthropic's. `tested` are the first release
-    that this was tested with, and the first that it was not; None: any.
+    that this was tested with, and the first that it was not; None: any. `tokenizes` is what its
+    `/tokenize` takes: prompts alone, chats as well, or what its own template makes of a chat.
     """
 
     owners: tuple[str, ...] = ()
@@ -48,6 +49,7 @@ class ServerKind(msgspec.Struct, frozen=True, kw_only=True):
     tested: tuple[tuple[int, int], tuple[int, int]] | None = None
     also: tuple[tuple[str, str], ...] = ()
     messages: bool = False
+    tokenizes: Literal["", "prompts", "chats", "templates"] = ""
 
     @property
     def capabilities(self) -> tuple[Capability, ...]:
@@ -66,16 +68,16 @@ _HOSTED = "top_k min_p"
 KINDS = {
     "vllm": ServerKind(
         owners=("vllm",), paths=("/version",), adds=f"{_OPEN} salt", counts=True, publishes=True,
-        scores=True, tested=((0, 32), (0, 33)),
+        scores=True, tested=((0, 32), (0, 33)), tokenizes="chats",
     ),
     "sglang": ServerKind(
         owners=("sglang",), paths=("/server_info", "/get_server_info"),
         fields=("tokenizer_path", "version"), adds=f"{_OPEN} salt", counts=True, publishes=True,
-        tells_salts=False,
+        tells_salts=False, tokenizes="prompts",
     ),
     "llama.cpp": ServerKind(
         owners=("llamacpp",), paths=("/props",), fields=("total_slots", "build_info"),
-        adds="ignore_eos",
+        adds="ignore_eos", tokenizes="templates",
     ),
     "ollama": ServerKind(paths=("/api/version",), lacks=f"n logit_bias {_HOSTED}"),
     "tgi": ServerKind(

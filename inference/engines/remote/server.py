@@ -34,8 +34,12 @@ WRITE_TIMEOUT_S = 30.0
 KEEPALIVE_S = 2.0
 LIST_TIMEOUT_S = 10.0
 VERSION_TIMEOUT_S = 3.0
+# A prompt of 100,000 tokens takes a server some tenths of a second.
+TOKENS_TIMEOUT_S = 5.0
 OUTPUT_FIELDS = ("max_tokens", "max_completion_tokens")
 BODY_BYTES_MAX = 1024 * 1024
+# As many ids as a frame can hold, with their commas.
+TOKENS_BYTES_MAX = 8 * 1024 * 1024
 ERROR_BYTES_MAX = 64 * 1024
 NAMES_SHOWN_MAX = 8
 # How long a finished stream may take to close, so that its connection can be used again.
@@ -111,6 +115,10 @@ class RemoteOptions:
                 raise ValueError(f"--{flag.replace('_', '-')}: must be more than 0 seconds")
         if not (self.key.isascii() and self.key.isprintable()) or self.key != self.key.strip():
             raise ValueError(f"{KEY_VARIABLE}: has characters that no header can carry")
+
+    def known_as(self, model: str) -> str:
+        """What the server calls a model of ours; an adapter has the server's own name."""
+        return self.upstream_model if model == self.name else model
 
 
 def api_url(given: str) -> str:
@@ -235,25 +243,36 @@ class Server:
             return None
         return (block_size, blocks, ranks) if block_size > 0 < blocks else None
 
-    async def told(self, path: str) -> dict[str, Any]:
-        """What the server says at a path from its root; empty where that is no object."""
+    async def told(self, path: str, asked: dict[str, Any] | None = None) -> dict[str, Any]:
+        """What the server says at a path from its root, of what is `asked` there; empty where that
+        is no object.
+        """
         try:
-            return msgspec.json.decode(await self._text(path), type=dict[str, Any])
+            return msgspec.json.decode(await self._text(path, asked), type=dict[str, Any])
         except (ValueError, RecursionError):
             return {}
 
-    async def _text(self, path: str) -> str:
+    async def _text(self, path: str, asked: dict[str, Any] | None = None) -> str:
         root = urlsplit(self._options.url)._replace(path=path)
+        timeout_s = VERSION_TIMEOUT_S if asked is None else TOKENS_TIMEOUT_S
         try:
-            status, body = await self._get(urlunsplit(root), VERSION_TIMEOUT_S)
+            status, body = await self._get(urlunsplit(root), timeout_s, asked)
         except (httpx2.HTTPError, TimeoutError, OSError):
             return ""
         return body.decode(errors="replace") if status == httpx2.codes.OK else ""
 
-    async def _get(self, url: str, timeout_s: float) -> tuple[int, bytes]:
+    async def _get(
+        self, url: str, timeout_s: float, asked: dict[str, Any] | None = None
+    ) -> tuple[int, bytes]:
+        content = None if asked is None else msgspec.json.encode(asked)
+        method, headers, bytes_max = "GET", None, BODY_BYTES_MAX
+        if content is not None:
+            method, headers, bytes_max = "POST", {"content-type": ANSWER}, TOKENS_BYTES_MAX
         async with asyncio.timeout(timeout_s):
-            async with self._client.stream("GET", url) as response:
-                return response.status_code, await _bounded(response, BODY_BYTES_MAX)
+            async with self._client.stream(
+                method, url, content=content, headers=headers
+            ) as response:
+                return response.status_code, await _bounded(response, bytes_max)
 
     async def stream(
         self,

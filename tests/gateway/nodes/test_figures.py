@@ -32,6 +32,7 @@ from inference.contract.frames import (
 from inference.contract.parts import TokenLogprob, ToolCallDelta, Vectors
 from inference.contract.replay import Resume
 from inference.contract.roofline import Ceilings, ComputePath, Shares
+from inference.contract.tokens import Tokens
 from tests.support.fleet import (
     QUICK,
     World,
@@ -81,7 +82,8 @@ def full_frames(job: Job) -> list[FromNode]:
         Rejected(request=REQUEST, code="full", message=""),
         Credits(number=1, credits=4),
         Draining(deadline_s=1.0),
-        Pong(number=1),
+        Pong(number=1, cpu_permille=0),
+        Tokens(number=1, ids=b""),
     ]
 
 

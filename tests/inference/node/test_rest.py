@@ -10,6 +10,7 @@ from controlplane.gateway.nodes.limits import CLOSE_GOING_AWAY
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.stream import JobRejected
 from controlplane.gateway.ports import Orders
+from inference.contract.drain import Drain
 from tests.support.fleet import (
     MODEL,
     World,
@@ -70,7 +71,7 @@ async def test_a_job_of_a_gateway_that_has_not_heard_is_refused(model: Path) -> 
     world = World()
     async with fleet_server(world) as server, echo_node(server.url, model) as node:
         link = await _ready(world)
-        node.rest.begin(60.0)
+        node.rest.obey(Drain(deadline_s=60.0))
         stream = world.fleet.dispatch(link, make_job())
         with pytest.raises(JobRejected) as refused:
             await outputs_of(stream)

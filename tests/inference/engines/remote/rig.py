@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,9 +57,11 @@ def make_job(request_json: bytes = MESSAGES, **changes: Any) -> Job:
 
 
 @contextlib.asynccontextmanager
-async def started(upstream: HandUpstream, **options: Any) -> AsyncIterator[Rig]:
+async def started(
+    upstream: HandUpstream, *, folder: Path | None = None, **options: Any
+) -> AsyncIterator[Rig]:
     chosen = {"name": "ours", "upstream_model": "big", "key": KEY, "credits": 4, **options}
-    engine = RemoteEngine(RemoteOptions(url=upstream.url, **chosen))
+    engine = RemoteEngine(RemoteOptions(url=upstream.url, **chosen), folder)
     sink = Sink()
     try:
         await engine.start(sink)

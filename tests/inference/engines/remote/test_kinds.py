@@ -110,3 +110,22 @@ async def test_a_kind_may_be_told_and_sets_the_header_of_the_key(upstream: HandU
         assert exchange.headers["api-key"] and "authorization" not in exchange.headers
     with pytest.raises(ValueError, match="--server"):
         RemoteOptions(url=upstream.url, name="m", server="llama")
+
+
+def test_the_table_of_the_docs_says_what_each_kind_can() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "operations.md").read_text()
+    rows = re.findall(r"^  \| `([a-z.]+)` \| (.+) \|$", page, re.MULTILINE)
+    told = {
+        "": "no",
+        "prompts": "prompts",
+        "chats": "chats, prompts",
+        "templates": "chats, prompts",
+    }
+    expected = {}
+    for name, kind in KINDS.items():
+        able = (kind.publishes, kind.salts, kind.counts, kind.scores, "n" in kind.capabilities)
+        expected[name] = [
+            told.get(kind.tokenizes, "chats, prompts"),
+            *("yes" if can else "no" for can in able),
+        ]
+    assert {name: cells.split(" | ") for name, cells in rows} == expected
