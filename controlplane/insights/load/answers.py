@@ -21,7 +21,7 @@ _EVENT, _DONE = b"data:", b"[DONE]"
 
 
 @dataclass
-class Sample:
+class LoadSample:
     """A request; moments on the monotonic clock in seconds, 0 for those that never came.
 
     `gaps_s` are the times between events with text, `last_s` is that of the last event of a choice,
@@ -95,7 +95,7 @@ class Manners:
 PATIENT = Manners()
 
 
-class Asker:
+class LoadClient:
     """Sends requests to one address over connections that are kept."""
 
     def __init__(self, url: str, key: str, connections: int) -> None:
@@ -115,7 +115,9 @@ class Asker:
     async def close(self) -> None:
         await self._client.aclose()
 
-    async def ask(self, body: dict[str, Any], sample: Sample, manners: Manners = PATIENT) -> None:
+    async def ask(
+        self, body: dict[str, Any], sample: LoadSample, manners: Manners = PATIENT
+    ) -> None:
         """Fill the sample; whatever goes wrong is its code."""
         data = msgspec.json.encode(body)
         sample.sent_s = monotonic_s()
@@ -136,7 +138,7 @@ class Asker:
         sample.output_tokens = sample.output_tokens or sample.events
 
 
-async def _read(answer: httpx2.Response, sample: Sample, manners: Manners) -> str:
+async def _read(answer: httpx2.Response, sample: LoadSample, manners: Manners) -> str:
     rest = b""
     async for part in answer.aiter_raw():
         *lines, rest = (rest + part).split(b"\n")
@@ -156,7 +158,7 @@ async def _read(answer: httpx2.Response, sample: Sample, manners: Manners) -> st
     raise _Failed("stream: cut off")
 
 
-def _note(data: bytes, sample: Sample) -> None:
+def _note(data: bytes, sample: LoadSample) -> None:
     now = monotonic_s()
     try:
         event = _events.decode(data)

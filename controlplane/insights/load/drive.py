@@ -11,9 +11,9 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from controlplane.insights.load import workloads
-from controlplane.insights.load.answers import OK, PATIENT, Asker, Manners, Sample
-from controlplane.insights.load.setup import SEED, Setup
-from controlplane.insights.load.workloads import Body, Message, Prompts
+from controlplane.insights.load.answers import OK, PATIENT, LoadClient, LoadSample, Manners
+from controlplane.insights.load.setup import SEED, LoadSetup
+from controlplane.insights.load.workloads import Body, LoadPrompts, Message
 from controlplane.kernel.clock import monotonic_s
 
 # How long requests that have started, or wait for a place, may go on after the last start.
@@ -31,10 +31,10 @@ class _Spent(Exception):
 
 
 @dataclass
-class Outcome:
+class LoadOutcome:
     """What a run has seen so far; `began_s` and `ended_s` are moments, 0 before they are."""
 
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[LoadSample] = field(default_factory=list)
     began_s: float = 0.0
     ended_s: float = 0.0
 
@@ -43,20 +43,20 @@ class Outcome:
         return (self.ended_s or monotonic_s()) - self.began_s
 
 
-class Load:
+class LoadRun:
     """Drives one run; `outcome` grows while it does. `run` names it, and makes its texts new."""
 
-    def __init__(self, setup: Setup, key: str, run: str) -> None:
-        self.outcome = Outcome()
+    def __init__(self, setup: LoadSetup, key: str, run: str) -> None:
+        self.outcome = LoadOutcome()
         self._setup = setup
-        self._asker = Asker(setup.url, key, setup.concurrency)
-        self._prompts = Prompts(setup, run)
+        self._asker = LoadClient(setup.url, key, setup.concurrency)
+        self._prompts = LoadPrompts(setup, run)
         # Which request is of which kind is the same in each run.
         self._chance = random.Random(SEED)
         self._places = asyncio.Semaphore(setup.concurrency)
         self._agents: deque[tuple[list[Message], int]] = deque()
 
-    async def run(self, stop: asyncio.Event, progress: Callable[[Outcome], None]) -> None:
+    async def run(self, stop: asyncio.Event, progress: Callable[[LoadOutcome], None]) -> None:
         """Ask until bounds are reached or `stop` is set. Raises CommandError where not even the
         request for calibration, which is not counted, is answered.
         """
@@ -78,7 +78,7 @@ class Load:
             await self._asker.close()
 
     async def _calibrate(self) -> None:
-        sample = Sample("calibration", monotonic_s())
+        sample = LoadSample("calibration", monotonic_s())
         await self._asker.ask(self._prompts.calibration(), sample)
         if sample.code != OK:
             raise CommandError(f"{self._setup.url} did not answer a first request: {sample.code}.")
@@ -178,11 +178,11 @@ class Load:
 
     async def _send(
         self, kind: str, planned_s: float, body: Body, manners: Manners = PATIENT
-    ) -> Sample:
+    ) -> LoadSample:
         samples = self.outcome.samples
         if len(samples) >= self._setup.requests:
             raise _Spent
-        sample = Sample(kind, planned_s)
+        sample = LoadSample(kind, planned_s)
         samples.append(sample)
         async with self._places:
             await self._asker.ask(body, sample, manners)

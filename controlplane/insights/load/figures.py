@@ -17,9 +17,9 @@ from typing import Any
 import msgspec
 from django.core.management.base import CommandError
 
-from controlplane.insights.load.answers import LEFT, OK, Sample
-from controlplane.insights.load.drive import Outcome
-from controlplane.insights.load.setup import Setup
+from controlplane.insights.load.answers import LEFT, OK, LoadSample
+from controlplane.insights.load.drive import LoadOutcome
+from controlplane.insights.load.setup import LoadSetup
 
 MS_PER_S = 1_000.0
 SHARES = (50, 95, 99)
@@ -37,7 +37,7 @@ def percentile(ordered: Sequence[float], share: float) -> float:
     return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
 
 
-def record_of(setup: Setup, outcome: Outcome) -> Record:
+def record_of(setup: LoadSetup, outcome: LoadOutcome) -> Record:
     """All that is kept of a run, as JSON has it; times in milliseconds."""
     samples = outcome.samples
     sent = [each for each in samples if each.sent_s]
@@ -57,7 +57,7 @@ def record_of(setup: Setup, outcome: Outcome) -> Record:
     }
 
 
-def _kind(samples: Iterable[Sample], kind: str) -> Record:
+def _kind(samples: Iterable[LoadSample], kind: str) -> Record:
     mine = [each for each in samples if each.kind == kind]
     done = [each for each in mine if each.code == OK]
     told = [each for each in done if each.events]
@@ -116,7 +116,7 @@ def kept(folder: Path, label: str) -> list[Record]:
     return found
 
 
-class Ratio(msgspec.Struct, frozen=True, kw_only=True):
+class LoadRatio(msgspec.Struct, frozen=True, kw_only=True):
     """One figure of two labels: medians of the runs, their ratio, and the least and most that any
     pair of runs would give.
     """
@@ -151,7 +151,7 @@ def flat(record: Record) -> dict[str, float]:
     return found
 
 
-def compare(before: Sequence[Record], after: Sequence[Record]) -> list[Ratio]:
+def compare(before: Sequence[Record], after: Sequence[Record]) -> list[LoadRatio]:
     """Figures that all runs of both have."""
     one, other = [flat(each) for each in before], [flat(each) for each in after]
     names = [name for name in one[0] if all(name in each for each in (*one, *other))]
@@ -160,9 +160,9 @@ def compare(before: Sequence[Record], after: Sequence[Record]) -> list[Ratio]:
 
 def _ratio(
     name: str, before: Sequence[Mapping[str, float]], after: Sequence[Mapping[str, float]]
-) -> Ratio:
+) -> LoadRatio:
     one, other = [each[name] for each in before], [each[name] for each in after]
-    return Ratio(
+    return LoadRatio(
         name=name,
         before=statistics.median(one),
         after=statistics.median(other),

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from controlplane.insights.load import figures
 from controlplane.insights.load.answers import LEFT, OK, UNFINISHED
-from controlplane.insights.load.drive import Outcome
-from controlplane.insights.load.figures import MS_PER_S, SHARES, Ratio, Record
+from controlplane.insights.load.drive import LoadOutcome
+from controlplane.insights.load.figures import MS_PER_S, SHARES, LoadRatio, Record
 
 PLOT_SHARES = (1, 10, 25, 50, 75, 90, 95, 99, 100)
 PLOT_COLUMNS = 50
@@ -23,7 +23,7 @@ STYLE = (
 )
 
 
-class Table(NamedTuple):
+class ReportTable(NamedTuple):
     """Headings, and rows of as many cells: a name, numbers, and remarks under no heading."""
 
     head: tuple[str, ...]
@@ -50,7 +50,7 @@ class Table(NamedTuple):
         return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
 
-def progress_line(outcome: Outcome) -> str:
+def progress_line(outcome: LoadOutcome) -> str:
     """Where a run is."""
     ended = [each for each in outcome.samples if each.code != UNFINISHED]
     done = [each for each in ended if each.code == OK]
@@ -80,7 +80,7 @@ def told(record: Record) -> list[str]:
     return lines
 
 
-def tables(record: Record) -> list[Table]:
+def tables(record: Record) -> list[ReportTable]:
     """Times by kind, then how requests ended by kind."""
     head = ("times, ms", "count", "mean", *(f"p{share}" for share in SHARES))
     times = [
@@ -97,7 +97,7 @@ def tables(record: Record) -> list[Table]:
         for kind, row in record["kinds"].items()
         for code, count, each in _ends(row)
     ]
-    return [Table(head, times), Table(("answers", "requests", ""), ends)]
+    return [ReportTable(head, times), ReportTable(("answers", "requests", ""), ends)]
 
 
 def _ends(row: Record) -> Iterable[tuple[str, int, str]]:
@@ -124,7 +124,7 @@ def plot(record: Record) -> str:
     return "No answer had text."
 
 
-def ratio_table(ratios: Sequence[Ratio], runs: tuple[int, int]) -> Table:
+def ratio_table(ratios: Sequence[LoadRatio], runs: tuple[int, int]) -> ReportTable:
     """Medians of both, their ratio, and its spread."""
     head = (f"median of {runs[0]} and {runs[1]} runs", "before", "after", "ratio", "least", "most")
     rows = [
@@ -137,14 +137,16 @@ def ratio_table(ratios: Sequence[Ratio], runs: tuple[int, int]) -> Table:
         )
         for each in ratios
     ]
-    return Table((*head, ""), rows)
+    return ReportTable((*head, ""), rows)
 
 
 def _times(value: float) -> str:
     return f"{value:.3f}" if isfinite(value) else "from 0"
 
 
-def page(title: str, lines: Iterable[str], shown: Iterable[Table], charts: Iterable[str]) -> str:
+def page(
+    title: str, lines: Iterable[str], shown: Iterable[ReportTable], charts: Iterable[str]
+) -> str:
     """One file that loads nothing."""
     paragraphs = "".join(f"<p>{html.escape(line)}</p>" for line in lines)
     inside = paragraphs + "".join(table.html() for table in shown) + "".join(charts)

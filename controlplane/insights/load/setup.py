@@ -23,7 +23,7 @@ SEED = 7
 API_PATH = "/v1"
 
 
-class Setup(msgspec.Struct, frozen=True, kw_only=True):
+class LoadSetup(msgspec.Struct, frozen=True, kw_only=True):
     """One run. `rate` is in requests a second, 0 for a closed loop of `streams`; `requests` counts
     everything that is sent, `seconds` is the time in which requests may start, `window` the tokens
     that the longest prompt exceeds. `kinds` are names of `workloads.KINDS`.

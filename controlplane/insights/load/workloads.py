@@ -4,7 +4,7 @@ import json
 import random
 from typing import Any
 
-from controlplane.insights.load.setup import Setup
+from controlplane.insights.load.setup import LoadSetup
 
 # The reference workload, in tokens.
 SYSTEM_TOKENS, CONTEXT_TOKENS, QUESTION_TOKENS, OUTPUT_TOKENS = 200, 800, 25, 150
@@ -29,12 +29,12 @@ Message = dict[str, Any]
 Body = dict[str, Any]
 
 
-class Prompts:
+class LoadPrompts:
     """Bodies of requests. Texts are new in each run, so that none finds those of an earlier run in
     a cache, except the system prompt, which all share; lengths are the same in each.
     """
 
-    def __init__(self, setup: Setup, run: str) -> None:
+    def __init__(self, setup: LoadSetup, run: str) -> None:
         self._setup = setup
         self._chance = random.Random(run)
         self._words_per_token = 1.0

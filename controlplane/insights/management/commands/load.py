@@ -15,7 +15,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from controlplane.insights.client import KEY_VARIABLE, gateway_url
 from controlplane.insights.load import figures, report, setup, workloads
-from controlplane.insights.load.drive import Load, Outcome
+from controlplane.insights.load.drive import LoadOutcome, LoadRun
 
 LABEL = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 # Without a terminal a line is not written over, so there are fewer.
@@ -94,22 +94,22 @@ class Command(BaseCommand):
             report.page(f"Load: {name}", lines, tables, report.charts({name: record})),
         )
 
-    async def _run(self, chosen: setup.Setup) -> tuple[figures.Record, bool]:
+    async def _run(self, chosen: setup.LoadSetup) -> tuple[figures.Record, bool]:
         """What it gave, and whether Ctrl-C ended it."""
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
         loop.add_signal_handler(signal.SIGINT, stop.set)
-        load = Load(chosen, os.environ.get(KEY_VARIABLE, "").strip(), secrets.token_hex(8))
+        load = LoadRun(chosen, os.environ.get(KEY_VARIABLE, "").strip(), secrets.token_hex(8))
         try:
             await load.run(stop, self._progress())
         finally:
             loop.remove_signal_handler(signal.SIGINT)
         return figures.record_of(chosen, load.outcome), stop.is_set()
 
-    def _progress(self) -> Callable[[Outcome], None]:
+    def _progress(self) -> Callable[[LoadOutcome], None]:
         terminal = self.stderr.isatty()
         shown_s = 0.0
 
-        def show(outcome: Outcome) -> None:
+        def show(outcome: LoadOutcome) -> None:
             nonlocal shown_s
             if terminal:
                 self.stderr.write("\r\033[K" + report.progress_line(outcome), ending="")
@@ -159,7 +159,7 @@ class Command(BaseCommand):
         self.stdout.flush()
 
 
-def _setup_of(options: dict[str, Any]) -> setup.Setup:
+def _setup_of(options: dict[str, Any]) -> setup.LoadSetup:
     if not options["model"]:
         raise CommandError("--model: must name the model to ask for.")
     if not options["rate"] and options["streams"] > options["concurrency"]:
@@ -172,7 +172,7 @@ def _setup_of(options: dict[str, Any]) -> setup.Setup:
             raise CommandError(f"--mix: {', '.join(unknown)} is not a kind; see --help.")
         kinds = (workloads.PLAIN, *chosen)
     names = ("arrivals", *(name.replace("-", "_") for name in BOUNDS if name != "repeat"))
-    return setup.Setup(
+    return setup.LoadSetup(
         url=setup.target(gateway_url(options["url"]), allow_remote=options["allow_remote"]),
         model=options["model"],
         kinds=kinds,
