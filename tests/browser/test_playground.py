@@ -167,3 +167,31 @@ def test_what_a_model_thought_is_shown_apart_from_its_answer(site: Site, watch: 
     expect(page.locator(".said").last).to_have_text("2")
     expect(page.locator(".ttft").last).to_contain_text("ms")
     expect(page.locator(".tokens").last).to_have_text("9 (0) / 5")
+
+
+def test_a_new_conversation_has_nothing_of_the_one_that_streamed(site: Site, watch: Watch) -> None:
+    page = _playground(site, watch)
+    sent: list[dict[str, Any]] = []
+    page.on("request", lambda request: _note(request, sent))
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator("#ask-state")).to_have_text("Streaming")
+    page.get_by_role("button", name="New conversation").click()
+    page.get_by_label("You", exact=True).fill("Anew?")
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator("#ask-state")).to_have_text("Done")
+    assert [turn["role"] for turn in sent[-1]["messages"]] == ["system", "user"]
+
+
+def test_what_could_not_be_sent_is_said_once(site: Site, watch: Watch) -> None:
+    watch.allowed.append("503")
+    page = _playground(site, watch)
+    sent: list[dict[str, Any]] = []
+    page.on("request", lambda request: _note(request, sent))
+    page.route("**/playground/token", lambda route: route.fulfill(status=503))
+    page.get_by_label("You", exact=True).fill("Once?")
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator("#ask-error")).to_contain_text("Reload the page")
+    page.unroute_all()
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator("#ask-state")).to_have_text("Done")
+    assert [turn["role"] for turn in sent[-1]["messages"]] == ["system", "user"]
