@@ -228,16 +228,25 @@ class Delivery(BaseModel):
 
 
 class StageOwner(BaseModel):
-    """Who answers for one of the seven stages, in how many microseconds at p95, and by what."""
+    """Who answers for one of the seven stages, in how many microseconds at p95, and by what.
+
+    `learned_from` is of how many requests the budget was learned; 0 where somebody has set it.
+    """
 
     stage = models.CharField(max_length=40, unique=True)
     team = models.CharField(max_length=NAME_CHARS_MAX)
     email = models.EmailField(default="", blank=True)
     budget_us = models.BigIntegerField()
+    learned_from = models.IntegerField(default=0)
     runbook = models.CharField(max_length=ADDRESS_CHARS_MAX)
 
     class Meta:
         db_table = "slo_stage_owners"
+
+    @property
+    def judges(self) -> bool:
+        """Whether the budget is one of this installation: the public one judges nobody."""
+        return not self._state.adding
 
 
 class Duty(models.TextChoices):

@@ -197,6 +197,7 @@ class StageJson(TypedDict):
     team: str
     email: str
     budget_us: int
+    learned_from: int
     runbook: str
     duties: list[DutyJson]
 

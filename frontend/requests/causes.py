@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from controlplane.kernel.histogram import Histogram
 from controlplane.kernel.measures import GATEWAY_WAIT, LAYERS, PHASES
 from frontend.shared import formats
+from frontend.shared.stages import LABELS
 
 CAUSES_MAX = 3
 # A layer is out of the ordinary at so many times its median, if that explains so much of the total.
@@ -34,6 +35,11 @@ WORDS = {
     "s6_finish.write": "Writing to the client",
     "s1_admission.body": "Reading the body",
     "s1_admission.arrival": "The time before the gateway",
+    "s1_admission.limits": "Checking the limits",
+    "s1_admission.hold": "Holding the maximum cost",
+    "s3_tokenize.encode": "Encoding the prompt",
+    "s6_finish.safety": "Checking the answer for safety",
+    "s7_bill.settle": "Recording the charge",
     UNATTRIBUTED: "Time outside every layer",
 }
 REASONS = {
@@ -167,7 +173,8 @@ def _causes(facts: CauseFacts) -> Iterator[Cause]:
         if usual is None or usual.few or name == "s5_infer.decode" or not _out(usual):
             continue
         told = "; ".join(filter(None, (REASONS.get(name, ""), *_evidence(name, facts))))
-        words = WORDS.get(name) or f"Layer {name.partition('.')[2]} of {name.partition('.')[0]}"
+        stage, _, layer = name.partition(".")
+        words = WORDS.get(name) or f"Layer “{layer}” of {LABELS.get(stage, stage)}"
         sentence = f"{words} took {_beside(usual)}{told and ': '}{told}."
         yield Cause(name, usual.us - usual.median_us, sentence)
 

@@ -15,6 +15,7 @@ from controlplane.kernel.histogram import Histogram
 from controlplane.kernel.objectives.counting import STAGE
 from controlplane.slos import selectors, services
 from controlplane.slos.duties import DutyNow, duties_now, duty_hand_over, indicator_owners
+from controlplane.slos.learning import REQUESTS_MIN
 from controlplane.slos.models import EVERYONE, Alert, Duty, StageOwner
 from controlplane.slos.runbooks import runbook_path, runbook_slugs, runbook_text
 from controlplane.telemetry.selectors import SeriesQuery, series_whole
@@ -86,6 +87,7 @@ def stages(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         "runbooks": runbook_slugs(),
         "duties": [(one, one) for one in Duty.values],
         "now": timezone.now(),
+        "learned_after": REQUESTS_MIN,
     }
     return show(request, viewer, "stages", "stages/list.html", context)
 
@@ -165,7 +167,7 @@ def _row(
         p95=formats.milliseconds(slow),
         few=few,
         count=found.count if found else 0,
-        over=None if few or slow is None else slow > owner.budget_us,
+        over=None if few or slow is None or not owner.judges else slow > owner.budget_us,
         runbook=runbook_path(owner.runbook),
         alerts=alerts,
         duties=duties_now()[name],

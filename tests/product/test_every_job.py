@@ -27,6 +27,7 @@ from controlplane.embedded import stack
 from controlplane.fleet.services import node_credential_create
 from controlplane.kernel.ids import new_request_id
 from controlplane.routing.services import RuleVersions
+from controlplane.slos.learning import REQUESTS_MIN
 from controlplane.slos.models import EVERYONE
 from controlplane.slos.services import channel_add, objective_create
 from tests.support.batches import make_batch
@@ -283,6 +284,11 @@ WORKS = (
         not_there("rule_sets WHERE state = 'canary'"),
     ),
     Work("slos.objectives_evaluate", an_outage, there("slo_alerts")),
+    Work(
+        "slos.stage_budgets_learn",
+        lambda _: store([make_record() for _ in range(REQUESTS_MIN)]),
+        there("slo_stage_owners WHERE learned_from > 0"),
+    ),
     Work("composed.outside_dial", NOTHING, is_dialled),
     Work("slos.messages_send", NOTHING, there("slo_deliveries WHERE sent_at IS NOT NULL")),
     Work("slos.counts_roll_up", NOTHING, there("slo_counts WHERE step_s = 86400")),
