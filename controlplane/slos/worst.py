@@ -113,13 +113,15 @@ def worst_requests(
         dimensions = [one for one in DIMENSIONS if nodes or one != "node"]
         grouped = scope.order_by().values(*dimensions).annotate(requests=Count("request"))
         groups = list(grouped[: GROUPS_MAX + 1])
+        complete = len(groups) <= GROUPS_MAX
+        requests = sum(one["requests"] for one in groups) if complete else scope.count()
     common = []
-    if len(groups) <= GROUPS_MAX:
+    if complete:
         own = [_values(vars(row), dimensions) for row in rows]
         common = in_common(own, [(_values(one, dimensions), one["requests"]) for one in groups])
     for row in rows if not nodes else ():
         hide_nodes(row)
-    return Worst(start, end, sum(one["requests"] for one in groups), rows, common)
+    return Worst(start, end, requests, rows, common)
 
 
 def _values(row: dict[str, Any], dimensions: Sequence[str]) -> dict[str, str]:

@@ -10,7 +10,14 @@ from urllib.parse import urlencode
 from controlplane.kernel.ids import public_id, uuid_of
 from controlplane.kernel.measures import PROMPT_BUCKET_LABELS
 from controlplane.telemetry.exploration import MEASURES
-from frontend.shared.filters import TOLD_CHARS_MAX, Filters, TimeRange, filters_from, range_from
+from frontend.shared.filters import (
+    TOLD_CHARS_MAX,
+    YEARS,
+    Filters,
+    TimeRange,
+    filters_from,
+    range_from,
+)
 from frontend.shared.stages import MEASURE_WORDS
 
 DIMENSION_WORDS = {
@@ -73,7 +80,8 @@ def _short(text: str) -> str:
 
 
 def _label(text: str) -> str:
-    return text if len(text) <= LABEL_CHARS_MAX and "\0" not in text else ""
+    name = text.partition("=")[0].strip()
+    return text if name and len(text) <= LABEL_CHARS_MAX and "\0" not in text else ""
 
 
 def _hours(text: str) -> str:
@@ -94,7 +102,7 @@ def _moment(text: str) -> str:
         found = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
     except (ValueError, OverflowError):
         return ""
-    return found.strftime("%Y-%m-%dT%H:%M:%S")
+    return found.strftime("%Y-%m-%dT%H:%M:%S") if found.year in YEARS else ""
 
 
 def _known(values: Mapping[str, str]) -> Callable[[str], str]:

@@ -4,6 +4,7 @@ A person sees what their role may of the organization shown, staff those of all.
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -27,7 +28,7 @@ from frontend.shared import formats
 from frontend.shared.access import Viewer
 from frontend.shared.filters import STATUSES, TimeRange, request_filter
 
-ID_CHARS_SHOWN = 13
+ID_CHARS_SHOWN, ID_END_CHARS = 13, 6
 UNKNOWN = "none"
 # What filters of dimensions are called where they have another name.
 FILTER_OF = {
@@ -103,9 +104,18 @@ def _namer(viewer: Viewer, question: ExploreQuestion) -> Callable[[str, Any], st
     if "organization" in question.groups and is_staff(viewer):
         names["organization"] = organization_names(actor=viewer.user)
 
+    repeated = {
+        dimension: {text for text, count in Counter(known.values()).items() if count > 1}
+        for dimension, known in names.items()
+    }
+
     def name(dimension: str, value: Any) -> str:
         if dimension in names:
-            return names[dimension].get(value) or id_of_type(dimension, value)[:ID_CHARS_SHOWN]
+            text, own = names[dimension].get(value, ""), id_of_type(dimension, value)
+            if text in repeated[dimension]:
+                # Ids begin with a time, which what was made together shares.
+                return f"{text} …{own[-ID_END_CHARS:]}"
+            return text or own[:ID_CHARS_SHOWN]
         if dimension == "label" and value and not question.label:
             # All labels that a request has, as its receipt tells them.
             return ", ".join(f"{name}={text}" for name, text in json.loads(value).items())

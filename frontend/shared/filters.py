@@ -29,6 +29,8 @@ RELATIVE: dict[str, tuple[str, timedelta]] = {
 }
 DEFAULT = "1h"
 SPAN_MAX = timedelta(days=92)
+# Of moments, so that none of them moved by a span leaves the calendar; requests began in 1970.
+YEARS = range(1970, 2970)
 MINUTE_S = 60
 # Charts have at most about 120 points: enough for the eye, cheap to merge.
 POINTS_MAX = 121
@@ -136,6 +138,8 @@ def range_from(query: Mapping[str, str], now: datetime) -> tuple[TimeRange, str]
         return _relative(DEFAULT, now), f"“{name[:40]}” is not a range; showing the last hour."
     try:
         start, end = _parse(first), _parse(last)
+        if start.year not in YEARS or end.year not in YEARS:
+            raise ValueError("years")
     except (ValueError, OverflowError):
         return _relative(DEFAULT, now), "From and to must be dates with times, in UTC."
     if not timedelta(0) < end - start <= SPAN_MAX:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from playwright.sync_api import Page, Request, expect
+from playwright.sync_api import Page, Request, Route, expect
 
 from tests.browser.site import Site
 from tests.browser.watch import Watch
@@ -167,3 +167,61 @@ def test_what_a_model_thought_is_shown_apart_from_its_answer(site: Site, watch: 
     expect(page.locator(".said").last).to_have_text("2")
     expect(page.locator(".ttft").last).to_contain_text("ms")
     expect(page.locator(".tokens").last).to_have_text("9 (0) / 5")
+
+
+def test_a_new_conversation_has_nothing_of_the_one_that_streamed(site: Site, watch: Watch) -> None:
+    page = _playground(site, watch)
+    sent: list[dict[str, Any]] = []
+    page.on("request", lambda request: _note(request, sent))
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator("#ask-state")).to_have_text("Streaming")
+    page.get_by_role("button", name="New conversation").click()
+    page.get_by_label("You", exact=True).fill("Anew?")
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator("#ask-state")).to_have_text("Done")
+    assert [turn["role"] for turn in sent[-1]["messages"]] == ["system", "user"]
+
+
+def test_what_could_not_be_sent_is_said_once(site: Site, watch: Watch) -> None:
+    watch.allowed.append("503")
+    page = _playground(site, watch)
+    sent: list[dict[str, Any]] = []
+    page.on("request", lambda request: _note(request, sent))
+    page.route("**/playground/token", lambda route: route.fulfill(status=503))
+    page.get_by_label("You", exact=True).fill("Once?")
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator("#ask-error")).to_contain_text("Reload the page")
+    page.unroute_all()
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator("#ask-state")).to_have_text("Done")
+    assert [turn["role"] for turn in sent[-1]["messages"]] == ["system", "user"]
+
+
+def test_code_names_what_the_library_does_not_know_apart(site: Site, watch: Watch) -> None:
+    page = _playground(site, watch)
+    body = {"model": MODEL, "messages": [], "top_k": 5, "seed": 7}
+    said = page.evaluate(
+        "async (body) => (await import('/static/sluice/js/code.js')).LANGUAGES.python('', body)",
+        body,
+    )
+    assert '    extra_body={\n        "top_k": 5,\n    },\n' in said
+    assert "    seed=7," in said and "    top_k=" not in said
+
+
+def test_a_form_that_was_refused_keeps_what_its_buttons_do(site: Site, watch: Watch) -> None:
+    page = watch.sign_in(site)
+    told = json.dumps({"path": "/here", "fields": {"act": ["give"], "who": ["me"]}, "errors": {}})
+    form = (
+        '<form method="post" action="/here"><input name="who" aria-label="Who">'
+        '<button name="act" value="take">Take</button><button name="act" value="give">Give</button>'
+        f'</form><script id="refused" type="application/json">{told}</script></main>'
+    )
+
+    def fulfil(route: Route) -> None:
+        answer = route.fetch()
+        route.fulfill(response=answer, body=answer.text().replace("</main>", form))
+
+    page.route("**/playground", fulfil)
+    page.goto("/playground")
+    expect(page.get_by_label("Who")).to_have_value("me")
+    expect(page.get_by_role("button", name="Take")).to_have_attribute("value", "take")

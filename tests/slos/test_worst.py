@@ -19,6 +19,7 @@ from controlplane.kernel.objectives.counting import (
     judge,
 )
 from controlplane.kernel.spans import ABSENT, INDEX, SPANS, pack_spans
+from controlplane.slos import worst
 from controlplane.slos.models import EVERYONE, Alert, Objective
 from controlplane.slos.worst import WORST_MAX, Worst, alert_window, worst_requests
 from tests.support.money import ORG_A, ORG_C, PROJECT_A
@@ -179,3 +180,11 @@ def test_an_alerts_window_begins_with_the_long_window_that_set_it_off() -> None:
     slow = Alert(created_at=NOW - HOUR, rule="ticket_slow")
     assert alert_window(slow, NOW) == (NOW - timedelta(days=1), NOW)
     assert alert_window(None, NOW) == (NOW - HOUR, NOW)
+
+
+def test_all_are_counted_where_too_many_kinds_are_compared(
+    mixed: list[FinishedRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = _worst(_objective("total"))
+    monkeypatch.setattr(worst, "GROUPS_MAX", 1)
+    assert _worst(_objective("total")).requests == whole.requests == len(mixed)

@@ -17,11 +17,12 @@ class LevelJson(TypedDict):
 
 
 class PartJson(TypedDict):
-    """A part. `health` is ok, warn, bad or off, and `state` says it in a word. `age_s` is the age
-    of what is known, null where it was asked just now; `rates` are per second.
+    """A part; edges call it by its `part`. `health` is ok, warn, bad or off, and `state` says it in
+    a word. `age_s` is the age of what is known, null where it was asked just now; `rates` are per
+    second.
     """
 
-    id: str
+    part: str
     layer: str
     kind: str
     name: str
@@ -63,6 +64,7 @@ class LiveMapApi(ApiView, at="api/fleet/map"):
                 answer_of(
                     PartJson,
                     part,
+                    part=part.id,
                     health=part.standing.health,
                     state=part.standing.state,
                     levels=[level._asdict() for level in part.levels],

@@ -93,8 +93,11 @@ class LiveMap:
 
 
 def part_id(kind: str, name: str) -> str:
-    """An id for documents: of letters, figures and dashes."""
-    words = "".join(each if each.isalnum() and each.isascii() else "-" for each in name)
+    """An id for documents: of letters, figures, dashes and underscores, no two names alike."""
+    plain = (each == "-" or each.isascii() and each.isalnum() for each in name)
+    words = "".join(
+        each if kept else f"_{ord(each):x}_" for each, kept in zip(name, plain, strict=True)
+    )
     return f"{kind}-{words}" if words else kind
 
 

@@ -18,6 +18,7 @@ from controlplane.telemetry.reading import TooMuchToRead
 from controlplane.telemetry.rollups import roll_up
 from controlplane.tenants.keys import apikey_create
 from tests.browser.history import write_history
+from tests.support.money import rows
 from tests.support.people import Cast, make_cast, signed_in
 from tests.support.servers import Servers, drop_database, make_database
 
@@ -62,6 +63,23 @@ def test_the_file_adds_up_to_the_rows(cast: Cast, query: str) -> None:
     assert sum(int(row["Tokens out"]) for row in rows) == sum(one.output_tokens for one in records)
     dollars = sum(round(float(row["Cost, USD"]) * 1e9) for row in rows)
     assert dollars == sum(one.cost_nano for one in records)
+
+
+def test_keys_of_one_name_are_told_apart(cast: Cast) -> None:
+    made = [
+        apikey_create(actor=cast.alice, project=cast.project, label="twin").key for _ in range(2)
+    ]
+    records = _records(cast)[:2]
+    move = "UPDATE request_records SET key = %s WHERE request = %s RETURNING 1"
+    try:
+        for key, record in zip(made, records, strict=True):
+            rows(move, key.id, record.request)
+        found = _file(signed_in(cast.alice), "by=key&hours=0-24")
+        twins = [row["Key"] for row in found if "twin" in row["Key"]]
+        assert len(twins) == len(set(twins)) == 2
+    finally:
+        for record in records:
+            rows(move, record.key, record.request)
 
 
 def test_words_that_people_chose_are_no_formulas(cast: Cast) -> None:

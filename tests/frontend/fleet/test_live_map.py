@@ -13,7 +13,7 @@ from django.utils import timezone
 from redis import Redis
 
 from controlplane.composed.livemap import gather, parts
-from controlplane.composed.livemap.parts import standing_of
+from controlplane.composed.livemap.parts import part_id, standing_of
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.jobs.lives import (
     BEAT,
@@ -137,12 +137,22 @@ def test_edges_have_what_goes_there(cast: Cast, door: Redis) -> None:
     lives_put([_gateway(rates={"requests": 2.5}, proxies={"10.0.0.1": 7}), own_life(WORKER, "w")])
     door.lpush("celery", "a", "b")
     _node("n1")
-    own, edges = "gateway-127-0-0-1-8000", _edges(cast)
+    own, edges = part_id("gateway", GATEWAY), _edges(cast)
     assert edges["clients", own] == edges[own, "postgres"] == (2.5, "req/s")
-    assert edges["proxy-10-0-0-1", own] == (7, "conn.")
+    assert edges[part_id("proxy", "10.0.0.1"), own] == (7, "conn.")
     assert edges[own, "node-n1"] == (3, "jobs")
     assert edges["worker-w", "redis"] == (2, "jobs")
     assert "7 conn." in signed_in(cast.stella).get("/map").content.decode()
+
+
+def test_names_that_differ_in_a_mark_alone_are_two_parts(cast: Cast, door: Redis) -> None:
+    names = ("gpu-1", "gpu.1", "gpu 1", "gpu_1", "gpü1")
+    for name in names:
+        node_credential_create(actor=OPERATOR, name=name, pool="default")
+    text = signed_in(cast.stella).get("/map").content.decode()
+    for name in names:
+        assert text.count(f'aria-label="Node {name}: ') == 1
+        assert text.count(f'id="row-{part_id("node", name)}"') == 1
 
 
 def test_a_node_is_as_its_gateways_say(cast: Cast, door: Redis) -> None:
@@ -173,7 +183,7 @@ def test_many_nodes_are_one_part_for_each_pool(
         "2 of 3 ready",
         "warn",
     )
-    assert _edges(cast)["gateway-127-0-0-1-8000", "pool-default"] == (6, "jobs")
+    assert _edges(cast)[part_id("gateway", GATEWAY), "pool-default"] == (6, "jobs")
 
 
 def test_hosts_are_as_their_agents_report(cast: Cast, door: Redis) -> None:
@@ -202,7 +212,8 @@ def test_what_is_dialled_fades_where_no_worker_looks(cast: Cast, door: Redis) ->
     )
     assert found["webhook hook.example.org"]["state"] == "unreachable"
     assert found["postgres"]["connect_ms"] == 0.5 and found["postgres"]["version"]
-    assert _edges(cast)["gateway-127-0-0-1-8000", "collector-otel-example-org"] == (4.0, "traces/s")
+    line = part_id("gateway", GATEWAY), part_id("collector", place)
+    assert _edges(cast)[line] == (4.0, "traces/s")
     _age(door, "collector", place, 40.0)
     assert _parts(cast)[f"collector {place}"]["state"] == "not checked"
 

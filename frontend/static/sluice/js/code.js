@@ -24,8 +24,18 @@ function curl(base, body) {
   ].join("\n");
 }
 
+// What the form has; the library refuses names that it does not know, and takes those apart.
+const NAMED = new Set([
+  "model", "messages", "temperature", "top_p", "max_tokens", "seed", "stop", "tools", "response_format", "stream",
+  "stream_options",
+]);
+
 function python(base, body) {
-  const named = Object.entries(body).map(([name, value]) => `    ${name}=${pythonOf(value, "    ")},`);
+  const all = Object.entries(body);
+  const others = all.filter(([name]) => !NAMED.has(name));
+  const given = all.filter(([name]) => NAMED.has(name));
+  if (others.length) given.push(["extra_body", Object.fromEntries(others)]);
+  const named = given.map(([name, value]) => `    ${name}=${pythonOf(value, "    ")},`);
   return [
     "import os",
     "from openai import OpenAI",

@@ -184,7 +184,8 @@ function refusedForm(path, fields) {
 function typeAgain(form, fields) {
   const left = Object.fromEntries(Object.entries(fields).map(([name, values]) => [name, [...values]]));
   for (const input of form.elements) {
-    if (!input.name || input.type === "hidden" || input.type === "password") continue;
+    // What a button says it does is not what was typed.
+    if (!input.name || ["hidden", "password", "submit", "button", "file"].includes(input.type)) continue;
     const values = fields[input.name] ?? [];
     if (["checkbox", "radio"].includes(input.type)) input.checked = values.includes(input.value);
     else if (input.multiple) for (const each of input.options) each.selected = values.includes(each.value);

@@ -87,29 +87,34 @@ function setState(words, busy) {
 
 async function send() {
   fail("");
-  const message = written();
   const active = talking();
+  const own = new AbortController();
+  running = own;
+  let bearer;
   try {
     parameters();
+    bearer = await freshToken();
+    if (running !== own) return;
+    const message = written();
     if (active.some((side) => side.waits)) active.forEach((side) => { if (side.waits) side.answerCalls(); });
     else if (message) active.forEach((side) => side.say(message));
-    else throw new Error("Write a message first.");
+    else if (!active.every((side) => side.owed)) throw new Error("Write a message first.");
   } catch (error) {
+    running = null;
     fail(error.message);
     return;
   }
-  running = new AbortController();
   setState("Waiting for the first token", true);
   let whole = [];
   try {
-    const bearer = await freshToken();
     const started = () => { byId("ask-state").textContent = "Streaming"; };
     whole = await Promise.all(active.map((side, at) =>
-      side.ask(bearer, bodyOf(models()[at], side.messages), running.signal, started)));
+      side.ask(bearer, bodyOf(models()[at], side.messages), own.signal, started)));
   } catch (error) {
     fail(error.message);
   }
-  const stopped = running.signal.aborted;
+  if (running !== own) return;
+  const stopped = own.signal.aborted;
   running = null;
   setState(stopped ? "Stopped; only what arrived is billed" : whole.every(Boolean) && whole.length ? "Done" : "Failed", false);
   if (whole.some(Boolean)) { form.user.value = ""; byId("ask-pictures").value = ""; pictures = []; }
@@ -118,6 +123,7 @@ async function send() {
 
 function startAnew() {
   running?.abort();
+  running = null;
   sides.forEach((side) => side.clear());
   besides = {};
   setState("Nothing sent yet", false);

@@ -40,6 +40,9 @@ export class Side {
     this.list.replaceChildren();
   }
 
+  /** Whether it is the model's turn: results of tools were sent, and no answer came. */
+  get owed() { return this.messages.at(-1)?.role === "tool"; }
+
   /** Whether the model waits for what its tools answered. */
   get waits() { return (this.messages.at(-1)?.tool_calls ?? []).length > 0; }
 
@@ -62,6 +65,8 @@ export class Side {
 
   /** Asks for the next turn; true where it came whole. `started` is called at its first token. */
   async ask(bearer, body, signal, started) {
+    // Of this conversation, also where another one is begun meanwhile.
+    const { messages } = this;
     const turn = this.#turn("assistant");
     const part = (name) => turn.querySelector(`.${name}`);
     const calls = [];
@@ -87,16 +92,11 @@ export class Side {
       if (error.name !== "AbortError") { part("refused").textContent = error.message; part("refused").hidden = false; }
     }
     if (usage) this.#usage(turn, usage, (lastAt - firstAt) / 1000);
-    if (whole || text) this.messages.push({ role: "assistant", content: text || null, ...(whole && calls.length ? { tool_calls: calls } : {}) });
-    else this.#takeBack();
+    if (whole || text) messages.push({ role: "assistant", content: text || null, ...(whole && calls.length ? { tool_calls: calls } : {}) });
+    else if (messages.at(-1)?.role === "user") messages.pop(); // Nothing came: it can be asked again.
     if (whole) for (const call of calls) this.#showCall(turn, call, true);
     if (id) await this.#cost(part("cost"), id);
     return whole;
-  }
-
-  /** Nothing came: what was asked is not part of the conversation, so that it can be asked again. */
-  #takeBack() {
-    while (["user", "tool"].includes(this.messages.at(-1)?.role)) this.messages.pop();
   }
 
   #turn(role) {
