@@ -31,7 +31,7 @@ class Moment:
     """One request beside its hour: by span, as a whole, and what explains it.
 
     `hour` and `sharing` are None where they could not be read in time, `state` where nothing is
-    kept of that time or it is not the viewer's to see.
+    kept of that time; each also where it is not the viewer's to see.
     """
 
     hour: UsualHour | None = None
@@ -51,8 +51,13 @@ def read_moment(
     waterfall: Waterfall,
     known: tuple[Receipt, str],
 ) -> Moment:
-    """Of a request that a model served; `known` are its receipt and why its prompt was missed."""
+    """Of a request that a model served, for those to whom figures of all tenants are shown.
+
+    `known` are its receipt and why its prompt was missed.
+    """
     if not record.model or not record.output_tokens:
+        return Moment()
+    if not viewer.sees_shared:
         return Moment()
     hour = in_time(lambda: usual_hour(record))
     sharing = in_time(lambda: request_sharing(organizations, record))

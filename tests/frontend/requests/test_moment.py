@@ -8,6 +8,7 @@ import uuid
 from typing import Any
 
 import pytest
+from django.test import override_settings
 
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.permissions import Role
@@ -93,6 +94,13 @@ def test_staff_are_told_what_the_node_was_like(cast: Cast) -> None:
     text = _page(cast, cast.stella, request)
     assert "node-1 was at 98 % CPU, with 6 sequences in its batch." in text
     assert "batch of 6, 1 waiting, longest step 160 ms" in text and "62.0 % of KV blocks" in text
+
+
+def test_without_shared_figures_it_is_for_staff_alone(cast: Cast) -> None:
+    slow = public_id("req", _write(cast))
+    with override_settings(SHARED_FIGURES=False):
+        text = signed_in(cast.alice).get(f"/requests/{slow}").content.decode()
+    assert "causes-title" not in text and "Beside it on the node" not in text
 
 
 def test_an_hour_of_few_requests_says_so(cast: Cast) -> None:
