@@ -11,6 +11,7 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input install
 PORT ?=
+HOST :=
 EMBED ?=
 GATEWAYS ?=
 RUN_LOCKS := $(addprefix requirements/,web.txt embedded.txt node.txt safety.txt)
@@ -63,8 +64,8 @@ TEST_STAMPS = $(RUN_STAMP) $(EMBED_STAMP) $(DEV_STAMP) tools $(NODE_STAMP) $(VLL
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
 
-run: $(RUN_STAMP) $(if $(EMBED),$(EMBED_STAMP)) ## Start Sluice: databases, gateway, pages, jobs and one node (PORT=8000, EMBED=1, GATEWAYS=2)
-	@exec $(PY) manage.py sluice run $(if $(PORT),--port $(PORT)) $(if $(EMBED),--embed) \
+run: $(RUN_STAMP) $(if $(EMBED),$(EMBED_STAMP)) ## Start Sluice: databases, gateway, pages, jobs and one node (PORT=8000, HOST=0.0.0.0, EMBED=1, GATEWAYS=2)
+	@exec $(PY) -m controlplane run $(if $(HOST),--host $(HOST)) $(if $(PORT),--port $(PORT)) $(if $(EMBED),--embed) \
 		$(if $(GATEWAYS),--gateways $(GATEWAYS))
 
 test: $(TEST_STAMPS) check ## Install what tests need, then check everything

@@ -14,7 +14,12 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize(
-    "command", [["manage.py", "sluice", "--version"], ["-m", "inference", "--version"]]
+    "command",
+    [
+        ["manage.py", "sluice", "--version"],
+        ["-m", "controlplane", "--version"],
+        ["-m", "controlplane", "node", "--version"],
+    ],
 )
 def test_a_command_tells_the_release(command: list[str]) -> None:
     told = subprocess.run(

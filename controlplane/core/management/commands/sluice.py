@@ -40,7 +40,7 @@ class Command(BaseCommand):
         return f"sluice {VERSION}"
 
     def add_arguments(self, parser: CommandParser) -> None:
-        commands = parser.add_subparsers(dest="command", required=True)
+        commands = parser.add_subparsers(dest="command", required=True, prog="sluice")
         run = commands.add_parser("run", help="start everything and keep it running")
         run.add_argument("--host", default="127.0.0.1", help="address to listen on")
         run.add_argument("--port", type=_port, help="port to listen on (8000, or the next free)")
