@@ -59,7 +59,7 @@ CLIENTS_KIB_MIN := 5000000
 TEST_STAMPS = $(RUN_STAMP) $(EMBED_STAMP) $(DEV_STAMP) tools $(NODE_STAMP) $(VLLM_STAMP) \
 	$(TRITON_STAMP) $(NIXL_STAMP)
 
-.PHONY: help torch run test test-fast test-durations test-coverage test-mutants test-clients check screenshots test-triton prebuilt vllm-env bench-gateway bench-check bench-interpreters bench-reference bench-routing bench-attached bench-batch bench-soak bench-exports fuzz bench-engine bench-gpu bench-fleet bench-faults bench-money bench-telemetry requirements tools clean
+.PHONY: help torch run test test-fast test-durations test-coverage test-mutants test-clients check screenshots test-triton prebuilt wheel sbom vllm-env bench-gateway bench-check bench-interpreters bench-reference bench-routing bench-attached bench-batch bench-soak bench-exports fuzz bench-engine bench-gpu bench-fleet bench-faults bench-money bench-telemetry requirements tools clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -110,6 +110,9 @@ test-clients: $(RUN_STAMP) $(EMBED_STAMP) $(DEV_STAMP) tools $(NODE_STAMP) $(VLL
 
 prebuilt: $(RUN_STAMP) ## The compact engine's C code for machines without a compiler, with the engine's sources
 	$(PY) -m inference.compact.native.prebuild
+
+wheel: $(RUN_STAMP) ## The wheel of this release, the same bytes each time, into var/release
+	@$(PY) -m tests.release.wheel var/release
 
 vllm-env: $(VLLM_STAMP) ## Install vLLM for CPUs, in an environment of its own (.venv-vllm, 2.5 GB)
 
