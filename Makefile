@@ -114,6 +114,9 @@ prebuilt: $(RUN_STAMP) ## The compact engine's C code for machines without a com
 wheel: $(RUN_STAMP) ## The wheel of this release, the same bytes each time, into var/release
 	@$(PY) -m tests.release.wheel var/release
 
+sbom: $(RUN_STAMP) ## What is installed: CycloneDX into var/release, notices into docs/third-party.md
+	@$(PY) -m tests.release.sbom var/release
+
 vllm-env: $(VLLM_STAMP) ## Install vLLM for CPUs, in an environment of its own (.venv-vllm, 2.5 GB)
 
 bench-gateway: $(RUN_STAMP) $(EMBED_STAMP) $(DEV_STAMP) ## Gateway's cost per request and token, beside a bare ASGI control

@@ -32,7 +32,16 @@ def sluice(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("installed")
     venv.create(folder, with_pip=True)
     python = folder / "bin" / "python"
-    install = [python, "-m", "pip", "install", "-q", "--no-deps", "--no-index", wheel]
+    install: list[str | Path] = [
+        python,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-deps",
+        "--no-index",
+        wheel,
+    ]
     subprocess.run(install, check=True)
     site = sysconfig.get_path("purelib", vars={"base": str(folder)})
     Path(site, "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
@@ -71,7 +80,15 @@ def test_its_command_works_without_a_checkout(
 
 def test_it_runs_and_its_pages_answer_to_other_machines(sluice: Path, tmp_path: Path) -> None:
     port = reserve_port()
-    command = [sluice, "run", "--host", ANYWHERE, "--port", str(port), "--no-node"]
+    command: list[str | Path] = [
+        sluice,
+        "run",
+        "--host",
+        ANYWHERE,
+        "--port",
+        str(port),
+        "--no-node",
+    ]
     variables = environment(tmp_path / "data")
     with subprocess.Popen(
         command, cwd=tmp_path, env=variables, text=True,
