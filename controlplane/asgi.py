@@ -26,6 +26,7 @@ from django.utils.module_loading import import_string
 
 from controlplane.bounded_pages import BoundedPages
 from controlplane.bridge.http.connection import DOORS
+from controlplane.core.jobs.process import ProcessBeat, ProcessFacts
 from controlplane.core.scrape import CONTENT_TYPE, OWN_METRICS, REFUSED, may_scrape
 from controlplane.gateway.http.exchange import Answering
 from controlplane.kernel.apis import error_body
@@ -55,6 +56,9 @@ WITHOUT_BASE = (
 # Objects that are made before young ones are looked through for cycles. A request makes hundreds
 # and leaves few, so that the default of 700 looks too often.
 YOUNG_OBJECTS_MAX = 10_000
+MS_PER_S = 1_000
+# A loop that comes later than this keeps clients waiting.
+LOOP_LATE_MS_MAX = 500
 PLAIN = b"text/plain; charset=utf-8"
 # What clients of rerankers and of vLLM ask for beside `/v1`.
 OF_SERVERS = frozenset({"/rerank", "/v2/rerank", "/score", "/tokenize", "/detokenize"})
@@ -76,6 +80,9 @@ class DrainedGateway(Answering, Protocol):
     async def metrics(self, *, late_s: float) -> bytes:
         """What this process tells Prometheus; `late_s` is how late its event loop comes."""
 
+    def told(self) -> ProcessFacts:
+        """What its heartbeats say."""
+
 
 @dataclass(frozen=True)
 class Entrance:
@@ -86,6 +93,7 @@ class Entrance:
     pages: ASGIApp | None
     live: ASGIApp | None
     probes: Probes
+    beat: ProcessBeat
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
@@ -140,6 +148,7 @@ class Entrance:
         self.probes.pulse.start()
         if self.gateway is not None:
             await self.gateway.start()
+        self.beat.start()
         # What is here now stays: looking through all of it again would hold the loop for too long.
         gc.collect()
         gc.freeze()
@@ -147,6 +156,7 @@ class Entrance:
         await send({"type": "lifespan.startup.complete"})
         await receive()
         self.probes.stop()
+        await self.beat.stop()
         if self.gateway is not None:
             await self.gateway.stop()
         # Nor is what pages have imported looked through at the end.
@@ -212,18 +222,31 @@ def build(role: str) -> Entrance:
         trusted=settings.TRUSTED_PROXIES,
     )
     gateway = None if role == "web" else import_string(GATEWAY_FACTORY)()
+    bounded = _bounded_pages() if serves_pages else None
+    probes = Probes(gateway, has_pages=serves_pages)
     return Entrance(
         gateway=gateway,
         fleet=import_string(NODE_CONSUMER).as_asgi(gateway=lambda: gateway) if gateway else None,
-        pages=_pages() if serves_pages else None,
+        pages=SecurityHeaders(StaticFiles(bounded)) if bounded else None,
         live=_live() if serves_pages else None,
-        probes=Probes(gateway, has_pages=serves_pages),
+        probes=probes,
+        beat=ProcessBeat(role, partial(_told, gateway, bounded, probes)),
     )
 
 
-def _pages() -> ASGIApp:
-    pages = BoundedPages(get_asgi_application(), at_once_max=settings.PAGES_AT_ONCE_MAX)
-    return SecurityHeaders(StaticFiles(pages))
+def _told(
+    gateway: DrainedGateway | None, pages: BoundedPages | None, probes: Probes
+) -> ProcessFacts:
+    """What this process says at a heartbeat."""
+    own = gateway.told() if gateway else ProcessFacts({})
+    levels = {"ms event loop delay": (round(MS_PER_S * probes.pulse.lately_s), LOOP_LATE_MS_MAX)}
+    if pages is not None:
+        levels["page requests"] = pages.places
+    return own._replace(levels={**levels, **own.levels})
+
+
+def _bounded_pages() -> BoundedPages:
+    return BoundedPages(get_asgi_application(), at_once_max=settings.PAGES_AT_ONCE_MAX)
 
 
 def _live() -> ASGIApp:

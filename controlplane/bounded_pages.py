@@ -62,6 +62,11 @@ class Gate:
         # In the order of their coming.
         self._waiting: dict[asyncio.Future[None], _Owner] = {}
 
+    @property
+    def places(self) -> tuple[int, int]:
+        """Those given, and all."""
+        return self._placed, self._at_once_max
+
     @asynccontextmanager
     async def entered(self, address: str) -> AsyncIterator[None]:
         """A place for as long as the block lasts; raises `EdgeError` (503)."""
@@ -131,6 +136,11 @@ class BoundedPages:
         )
         self.bodies = BytesBudget(bytes_max=BODIES_BYTES_MAX, small_bytes=SMALL_BYTES)
         self.answers = BytesBudget(bytes_max=ANSWERS_BYTES_MAX, small_bytes=SMALL_BYTES)
+
+    @property
+    def places(self) -> tuple[int, int]:
+        """Requests that have a place, each with its connection to PostgreSQL, and how many may."""
+        return self._all.places
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one request; its place is free again before a slow client has read all."""

@@ -141,7 +141,11 @@ class Launch:
     def _start_children(self, host: str, ports: list[int]) -> None:
         listen = self._options.host
         names = exposure.names_variable(listen, settings.ALLOWED_HOSTS)
-        children = [*stack.gateways(listen, ports, names), stack.worker(), stack.beat()]
+        children = [
+            *stack.gateways(listen, ports, names),
+            stack.worker(self._urls[0]),
+            stack.beat(),
+        ]
         if self._options.with_node:
             model, credential = settings.SHIPPED_MODEL_DIR, self._files.credential()
             name = self._demo.node_name

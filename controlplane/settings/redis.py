@@ -45,3 +45,6 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BEAT_SCHEDULE_FILENAME = str(DATA_DIR / "beat-schedule")
 CELERY_TIMEZONE = "UTC"
+# Beat gives its sign of life with each look, and looks that often.
+CELERY_BEAT_SCHEDULER = "controlplane.core.jobs.heartbeat.LivingScheduler"
+CELERY_BEAT_MAX_LOOP_INTERVAL = 1

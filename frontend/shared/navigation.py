@@ -57,6 +57,7 @@ NAVIGATION: dict[str, Entries] = {
     "Installation": (
         NavigationEntry("organizations", "Organizations", Action.ORGANIZATION_CREATE),
         NavigationEntry("connections", "Connections", Action.CATALOG_MANAGE),
+        NavigationEntry("live_map", "Live map", Action.FLEET_VIEW),
         NavigationEntry("fleet", "Fleet", Action.FLEET_VIEW),
         NavigationEntry("deployments", "Deployments", Action.FLEET_VIEW),
         NavigationEntry("routing", "Routing", Action.ROUTING_MANAGE),

@@ -299,6 +299,7 @@ ROUTES: tuple[Route, ...] = (
     R("GET", f"{INSIGHTS}/comparisons", Action.ORGANIZATION_VIEW),
     R("GET", "api/insights/capacity", Action.FLEET_VIEW),
     # Pages: fleet and routing, for staff
+    R("GET", "map", Action.FLEET_VIEW),
     R("GET", "fleet", Action.FLEET_VIEW),
     R("GET", "fleet/<slug:chart>.csv", Action.FLEET_VIEW),
     R("GET", "fleet/tokens", Action.FLEET_MANAGE),
@@ -322,6 +323,7 @@ ROUTES: tuple[Route, ...] = (
     # API
     R("GET", "api/schema", SIGNED_IN | {OPERATOR, ADMIN_KEY}),
     R("GET", "metrics", METRICS),
+    R("GET", "api/fleet/map", Action.FLEET_VIEW),
     R("GET", "api/fleet/pools", Action.FLEET_VIEW),
     R("PUT", "api/fleet/pools/<str:name>", Action.FLEET_MANAGE),
     R("GET", "api/fleet/pools/<str:name>/desired", METRICS - {STAFF}),

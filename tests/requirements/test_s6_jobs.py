@@ -21,7 +21,8 @@ from django.conf import settings
 from django.utils import timezone
 
 from controlplane.core.audit.entries import OPERATOR
-from controlplane.core.jobs.heartbeat import BEAT, WORKER, is_alive, worker_name
+from controlplane.core.jobs.heartbeat import is_alive, worker_name
+from controlplane.core.jobs.lives import BEAT, WORKER
 from controlplane.core.permissions import organization_scope
 from controlplane.embedded import stack
 from controlplane.slos.models import EVERYONE, Alert, Delivery

@@ -18,7 +18,8 @@ import httpx2
 import pytest
 from django.conf import settings
 
-from controlplane.core.jobs.heartbeat import BEAT, WORKER, is_alive, worker_name
+from controlplane.core.jobs.heartbeat import is_alive, worker_name
+from controlplane.core.jobs.lives import BEAT, WORKER
 from tests.requirements.test_s6_docker import ROOT, compose, filled, ours, value
 from tests.support.loopback import HOST, reserve_port
 from tests.support.product import Child, fresh_data

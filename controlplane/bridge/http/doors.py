@@ -28,7 +28,14 @@ class Doors:
         # Being told so now, and ever.
         self.refused = 0
         self.refused_total = 0
+        # Open connections by address: of proxies, and of all others.
+        self.proxies: Counter[str] = Counter()
         self._of: Counter[str] = Counter()
+
+    @property
+    def open(self) -> int:
+        """Connections that are open now."""
+        return self.proxies.total() + self._of.total()
 
     def set_bounds(self, *, open_max: int, per_address_max: int, trusted: tuple[str, ...]) -> None:
         """Take the operator's bounds, and the descriptors that they need."""
@@ -41,20 +48,22 @@ class Doors:
 
         `already_open` is how many the process has, those of nodes and pages included.
         """
-        place = "" if caller_within(self.trusted, address) else address_counted(address)
-        full = bool(place) and self._of[place] >= self.per_address_max
+        place = address_counted(address)
+        is_proxy = caller_within(self.trusted, address)
+        full = bool(place) and not is_proxy and self._of[place] >= self.per_address_max
         if full or already_open >= self.open_max:
             self.refused_total += 1
             return None
         if place:
-            self._of[place] += 1
+            (self.proxies if is_proxy else self._of)[place] += 1
         return place
 
     def leave(self, place: str) -> None:
         if place:
-            self._of[place] -= 1
-            if not self._of[place]:
-                del self._of[place]
+            counted = self.proxies if place in self.proxies else self._of
+            counted[place] -= 1
+            if not counted[place]:
+                del counted[place]
 
 
 def same_socket(transport: asyncio.Transport) -> socket.socket | None:

@@ -26,14 +26,17 @@ from controlplane.bridge.metrics.page import metrics_page
 from controlplane.bridge.metrics.scraped import Scraped
 from controlplane.bridge.money.claims import PostgresClaims
 from controlplane.bridge.money.ledger import PostgresLedger
+from controlplane.bridge.money.settlements import QUEUE_MAX as SETTLEMENTS_MAX
 from controlplane.bridge.money.standings import PostgresStandings
 from controlplane.bridge.postgres.session import conninfo_from
 from controlplane.bridge.process.drain import DrainFirst
 from controlplane.bridge.record.hygiene import PostgresHygiene
+from controlplane.bridge.record.recorder import QUEUE_MAX as ROWS_WAITING_MAX
 from controlplane.bridge.record.recorder import PostgresRecorder
 from controlplane.bridge.record.traces import TraceQueue
 from controlplane.bridge.record.waiting import WaitingSampler
 from controlplane.bridge.safety.client import SafetyClient
+from controlplane.core.jobs.process import ProcessFacts
 from controlplane.gateway.app_state import AppState
 from controlplane.gateway.batches.runner import BatchRunner
 from controlplane.gateway.http.app import GatewayApp
@@ -50,6 +53,9 @@ SHARED_S_MAX = 1.0
 # Below what a supervisor waits before it kills.
 DRAIN_S_MAX = 8.0
 DAY_S = 86_400
+PROXIES_TOLD_MAX = 16
+# The class of statuses that are this side's fault.
+FAULTS = 5
 LIMITS_ALONE = "Redis cannot be reached: each gateway enforces its share of the limits by itself"
 
 log = structlog.get_logger(__name__)
@@ -214,6 +220,35 @@ class RunningGateway:
             "problems": problems,
             "degraded": [] if self._limits_shared else [LIMITS_ALONE],
         }
+
+    def told(self) -> ProcessFacts:
+        """What heartbeats say of this gateway; nothing before it has started."""
+        if self._app is None:
+            return ProcessFacts({})
+        facts = self.readiness()
+        links = [link.account for link in self.fleet.nodes().values()]
+        queued = sum(each.waiting for each in self._app.state.waiting.kinds().values())
+        counted = self.recorder.totals.requests
+        return ProcessFacts(
+            levels={
+                "connections": (DOORS.open, DOORS.open_max),
+                "queued requests": (queued, 0),
+                "jobs on nodes": (
+                    sum(account.active for account in links),
+                    sum(account.credits for account in links),
+                ),
+                "settlements pending": (self.ledger.settlements_pending, SETTLEMENTS_MAX),
+                "telemetry rows pending": (self.recorder.rows_waiting, ROWS_WAITING_MAX),
+            },
+            counts={
+                "requests": counted.total(),
+                "failed": sum(n for (*_, kind), n in counted.items() if kind == FAULTS),
+                "traces": self.traces.exported if self.traces else 0,
+            },
+            proxies=dict(DOORS.proxies.most_common(PROXIES_TOLD_MAX)),
+            problem="; ".join([*facts["problems"], *facts["degraded"]]),
+            instance=self.instance,
+        )
 
     async def metrics(self, *, late_s: float) -> bytes:
         """What this process tells Prometheus; empty before it has started."""

@@ -87,10 +87,15 @@ class PostgresRecorder:
         """Seconds since PostgreSQL took series last."""
         return monotonic_s() - self._written_s
 
+    @property
+    def rows_waiting(self) -> int:
+        """Requests whose row is not on its way yet."""
+        return len(self._rows)
+
     def facts(self) -> dict[str, object]:
         """How fresh and how whole what pages show of this gateway is."""
         return {
-            "rows_waiting": len(self._rows),
+            "rows_waiting": self.rows_waiting,
             "rows_dropped": self.dropped,
             "series_dropped": self.dropped_series,
             "written_s_ago": round(self.written_s_ago, 1),

@@ -8,6 +8,8 @@ from collections import deque
 BEAT_S = 0.5
 # Half a minute: longer than a probe's period, so that each lateness is told once at least.
 BEATS_KEPT = 60
+# Of a few seconds: how it is just now.
+BEATS_LATELY = 10
 
 
 class Pulse:
@@ -25,6 +27,11 @@ class Pulse:
             return 0.0
         now_s = asyncio.get_running_loop().time() - self._due_s
         return max(0.0, now_s, *self._late_s)
+
+    @property
+    def lately_s(self) -> float:
+        """The worst of the last few seconds."""
+        return max([0.0, *self._late_s][-BEATS_LATELY:])
 
     def start(self) -> None:
         self._beat_later(asyncio.get_running_loop())

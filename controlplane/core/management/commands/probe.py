@@ -5,7 +5,8 @@ from typing import Any
 import redis
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from controlplane.core.jobs.heartbeat import ALIVE_S, BEAT, WORKER, is_alive, worker_name
+from controlplane.core.jobs.heartbeat import ALIVE_S, is_alive, worker_name
+from controlplane.core.jobs.lives import BEAT, WORKER
 
 
 class Command(BaseCommand):

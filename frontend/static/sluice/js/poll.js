@@ -22,9 +22,12 @@ function setState(state, text) {
   words.textContent = text;
 }
 
-// What has the focus, or is being filled in, is never replaced.
+// What has the focus, or is being filled in, is never replaced; unless nothing can be filled in
+// there: what has an id gets the focus again.
 function inUse() {
-  return part.contains(document.activeElement) || document.querySelector("dialog[open]") !== null;
+  const held = document.activeElement;
+  const kept = "pollKeeps" in part.dataset && held.id !== "";
+  return (part.contains(held) && !kept) || document.querySelector("dialog[open]") !== null;
 }
 
 function ask() {

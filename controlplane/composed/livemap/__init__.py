@@ -1,0 +1,1 @@
+"""The live map: what runs, as heartbeats tell it."""
