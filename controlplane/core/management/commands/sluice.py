@@ -25,6 +25,7 @@ MIB = 2**20
 ELSEWHERE = {
     "config": "configuration as code",
     "preflight": "check a request before it is sent",
+    "load": "load a server within bounds, and compare runs",
     "compare": "compare four ways to call this deployment",
     "probe": "exit with 0 if a worker or beat is alive",
 }
