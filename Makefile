@@ -11,6 +11,7 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input install
 PORT ?=
+HOST :=
 EMBED ?=
 GATEWAYS ?=
 RUN_LOCKS := $(addprefix requirements/,web.txt embedded.txt node.txt safety.txt)
@@ -58,13 +59,13 @@ CLIENTS_KIB_MIN := 5000000
 TEST_STAMPS = $(RUN_STAMP) $(EMBED_STAMP) $(DEV_STAMP) tools $(NODE_STAMP) $(VLLM_STAMP) \
 	$(TRITON_STAMP) $(NIXL_STAMP)
 
-.PHONY: help torch run test test-fast test-durations test-coverage test-mutants test-clients check screenshots test-triton prebuilt vllm-env bench-gateway bench-check bench-interpreters bench-reference bench-routing bench-attached bench-batch bench-soak bench-exports fuzz bench-engine bench-gpu bench-fleet bench-faults bench-money bench-telemetry requirements tools clean
+.PHONY: help torch run test test-fast test-durations test-coverage test-mutants test-clients check screenshots test-triton prebuilt wheel sbom vllm-env bench-gateway bench-check bench-interpreters bench-reference bench-routing bench-attached bench-batch bench-soak bench-exports fuzz bench-engine bench-gpu bench-fleet bench-faults bench-money bench-telemetry requirements tools clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
 
-run: $(RUN_STAMP) $(if $(EMBED),$(EMBED_STAMP)) ## Start Sluice: databases, gateway, pages, jobs and one node (PORT=8000, EMBED=1, GATEWAYS=2)
-	@exec $(PY) manage.py sluice run $(if $(PORT),--port $(PORT)) $(if $(EMBED),--embed) \
+run: $(RUN_STAMP) $(if $(EMBED),$(EMBED_STAMP)) ## Start Sluice: databases, gateway, pages, jobs and one node (PORT=8000, HOST=0.0.0.0, EMBED=1, GATEWAYS=2)
+	@exec $(PY) -m controlplane run $(if $(HOST),--host $(HOST)) $(if $(PORT),--port $(PORT)) $(if $(EMBED),--embed) \
 		$(if $(GATEWAYS),--gateways $(GATEWAYS))
 
 test: $(TEST_STAMPS) check ## Install what tests need, then check everything
@@ -109,6 +110,12 @@ test-clients: $(RUN_STAMP) $(EMBED_STAMP) $(DEV_STAMP) tools $(NODE_STAMP) $(VLL
 
 prebuilt: $(RUN_STAMP) ## The compact engine's C code for machines without a compiler, with the engine's sources
 	$(PY) -m inference.compact.native.prebuild
+
+wheel: $(RUN_STAMP) ## The wheel of this release, the same bytes each time, into var/release
+	@$(PY) -m tests.release.wheel var/release
+
+sbom: $(RUN_STAMP) ## What is installed: CycloneDX into var/release, notices into docs/third-party.md
+	@$(PY) -m tests.release.sbom var/release
 
 vllm-env: $(VLLM_STAMP) ## Install vLLM for CPUs, in an environment of its own (.venv-vllm, 2.5 GB)
 

@@ -34,6 +34,7 @@ from controlplane.probes import PATHS as PROBES
 from controlplane.probes import Probes
 from controlplane.security_headers import SecurityHeaders
 from controlplane.static_files import StaticFiles
+from inference.contract.version import VERSION
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -48,7 +49,6 @@ GATEWAY_HTTP = "--http controlplane.bridge.http.connection:SocketProtocol --no-p
 NODE_CONSUMER = "controlplane.bridge.fleet.socket.NodeConsumer"
 LIVE_ROUTES = "frontend.overview.live.websocket_urlpatterns"
 WEBSOCKET_REFUSED = 4404
-VERSION = {"version": "1"}
 # What clients ask for whose base URL lacks `/v1`.
 WITHOUT_BASE = (
     "/chat/", "/completions", "/embeddings", "/messages", "/models", "/responses", "/tokenize",
@@ -118,7 +118,7 @@ class Entrance:
         elif path in PROBES:
             await answer(send, *await self.probes.answer(path))
         elif path == "/version":
-            await answer(send, 200, VERSION)
+            await answer(send, 200, {"version": VERSION})
         elif path.startswith(WITHOUT_BASE):
             message = f"Unknown request URL: {path}. The base URL of this API must end in /v1."
             await answer(send, 404, error_body(message, code="unknown_url"))

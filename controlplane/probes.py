@@ -17,6 +17,7 @@ from django.db.migrations.executor import MigrationExecutor
 from django.utils.module_loading import import_string
 
 from controlplane.core.jobs.pulse import Pulse
+from inference.contract.version import VERSION
 
 ALIVE = ("/healthz", "/health")
 PATHS = frozenset({*ALIVE, "/readyz", "/startupz"})
@@ -146,7 +147,7 @@ class Probes:
             self._rollups.close()
 
     async def _readiness(self) -> dict[str, Any]:
-        facts: dict[str, Any] = {"ready": True, "problems": [], "degraded": []}
+        facts: dict[str, Any] = {"ready": True, "version": VERSION, "problems": [], "degraded": []}
         if self._gateway is not None:
             facts |= self._gateway.readiness()
         if self._database is not None and self._rollups is not None:

@@ -29,10 +29,12 @@ def metrics(request: HttpRequest) -> HttpResponse:
             content_type="text/plain; charset=utf-8",
             headers={"WWW-Authenticate": "Bearer"},
         )
-    page = Exposition()
+    page, own = Exposition(), _own(request)
+    if not own:
+        page.build()
     for write in WRITERS:
         write(page)
-    return HttpResponse(_own(request) + page.to_bytes(), content_type=CONTENT_TYPE.decode())
+    return HttpResponse(own + page.to_bytes(), content_type=CONTENT_TYPE.decode())
 
 
 def _own(request: HttpRequest) -> bytes:

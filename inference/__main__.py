@@ -19,6 +19,7 @@ from typing import Any
 import uvloop
 
 from inference import logs
+from inference.contract.version import VERSION
 from inference.engines.base import Engine
 from inference.engines.table import ENGINE_OPTIONS, ENGINES, EngineEntry
 from inference.errors import ModelError
@@ -100,6 +101,7 @@ def parser() -> argparse.ArgumentParser:
     add = made.add_argument
     engines = "; ".join(f"{name}: {entry.about}" for name, entry in ENGINES.items())
     add("--engine", choices=tuple(ENGINES), default="compact", help=f"{engines} (default: compact)")
+    add("--version", action="version", version=f"sluice {VERSION}")
     add("--model", type=Path, metavar="PATH", help=MODEL_HELP)
     add("--check", action="store_true",
         help="load a model, try its template, measure it, print the figures, end")  # fmt: skip

@@ -18,11 +18,14 @@ from controlplane import probes
 from controlplane.asgi import Entrance, build
 from controlplane.bridge.process.compose import RunningGateway
 from controlplane.telemetry import rollups
+from inference.contract.version import VERSION
 from tests.support.dashboards import offered
 from tests.support.money import rows, superuser_dsn
 from tests.support.records import make_record
 
 Message = dict[str, Any]
+# What a process says of its release, once.
+BUILD = f'\nsluice_build_info{{version="{VERSION}"}} 1\n'
 
 
 async def call(entrance: Entrance, scope: Message, *events: Message) -> list[Message]:
@@ -85,7 +88,8 @@ async def test_pages_are_ready_with_their_database(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entrance = build("web")
-    well = {"ready": True, "problems": [], "degraded": [], "rollups_behind_s": 0.0}
+    well = {"ready": True, "version": VERSION, "problems": [], "degraded": []}
+    well["rollups_behind_s"] = 0.0
     assert await get(entrance, "/readyz") == (200, well)
     lately = datetime.now(UTC) - timedelta(hours=2)
     rows("SELECT telemetry_make_partitions(%s, %s)", lately.date(), lately.date())
@@ -189,6 +193,7 @@ async def test_a_process_of_both_roles_tells_both_kinds_of_figures(
     assert (status, len(folds)) == (200, 1)
     assert {"sluice_gateway_ready", "sluice_pool_nodes_ready"} <= offered(page)
     assert "sluice_output_tokens_total{" in page
+    assert page.count(BUILD) == 1
 
 
 async def test_a_gateway_adds_up_once_for_two_scrapes_and_never_for_strangers(
@@ -250,7 +255,7 @@ async def test_the_web_role_starts_and_stops_without_a_gateway() -> None:
 async def test_programs_read_json_where_the_base_url_is_wrong(role: str) -> None:
     entrance = build(role)
     assert (await get(entrance, "/health"))[1]["status"] == "ok"
-    assert (await get(entrance, "/version"))[0] == 200
+    assert await get(entrance, "/version") == (200, {"version": VERSION})
     for path in ("/chat/completions", "/models", "/models/a", "/messages", "/responses"):
         status, body = await get(entrance, path)
         assert (status, body["error"]["code"]) == (404, "unknown_url")

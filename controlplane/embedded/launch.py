@@ -18,7 +18,7 @@ from django.core.management import call_command
 from django.db import DatabaseError, connections
 
 from controlplane.embedded import demo as demos
-from controlplane.embedded import stack
+from controlplane.embedded import exposure, stack
 from controlplane.embedded.kept import EmbeddedServer, KeptServer
 from controlplane.embedded.layout import embedded_layout, prepare
 from controlplane.embedded.ports import PORT_DEFAULT, choose_ports, serves
@@ -85,8 +85,8 @@ class Launch:
         names = self._runfile.end_children()
         if names:
             self._say(f"ended {', '.join(names)}: left over from a killed run")
-        host, port = self._options.host, self._options.port
-        ports = choose_ports(host, port, self._options.gateways)
+        ports = choose_ports(self._options.host, self._options.port, self._options.gateways)
+        host = exposure.dialled(self._options.host)
         self._place = host, ports
         self._urls = [f"http://{host}:{port}" for port in ports]
         if ports[0] != PORT_DEFAULT and self._options.port is None:
@@ -98,6 +98,8 @@ class Launch:
             step()
         self._start_children(host, ports)
         if self._await_ready(host, ports):
+            if opened := exposure.told(self._options.host, ports):
+                self._write(opened)
             self._write(demos.welcome(self._urls, self._demo, self._files))
 
     def _start_servers(self) -> None:
@@ -137,7 +139,13 @@ class Launch:
         self._files.keep(self._demo, self._urls[0])
 
     def _start_children(self, host: str, ports: list[int]) -> None:
-        children = [*stack.gateways(host, ports), stack.worker(self._urls[0]), stack.beat()]
+        listen = self._options.host
+        names = exposure.names_variable(listen, settings.ALLOWED_HOSTS)
+        children = [
+            *stack.gateways(listen, ports, names),
+            stack.worker(self._urls[0]),
+            stack.beat(),
+        ]
         if self._options.with_node:
             model, credential = settings.SHIPPED_MODEL_DIR, self._files.credential()
             name = self._demo.node_name

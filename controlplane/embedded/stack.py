@@ -3,9 +3,11 @@ what calls hosted providers."""
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from controlplane.embedded.exposure import WILDCARDS
 from controlplane.embedded.supervisor import Child
 from inference.contract.frames import FRAME_BYTES_MAX
 
@@ -21,15 +23,14 @@ CONNECTOR = "connector"
 CONNECTOR_STOP_SECONDS_MAX = 15.0
 # Fewer arenas, and no threads for products of matrices that nobody makes, keep processes small.
 SMALL = {"MALLOC_ARENA_MAX": "2", "OPENBLAS_NUM_THREADS": "1"}
-# Addresses that one can listen on and no one can dial.
-WILDCARDS = ("0.0.0.0", "::")
 
 
-def gateways(host: str, ports: Sequence[int]) -> list[Child]:
-    """One process for each port: the first serves the pages, too."""
+def gateways(host: str, ports: Sequence[int], env: Mapping[str, str]) -> list[Child]:
+    """One process for each port: the first serves the pages, too, with `env`."""
     rest = enumerate(ports[1:], start=2)
     more = [gateway(host, port, role="gateway", name=f"gateway-{n}") for n, port in rest]
-    return [gateway(host, ports[0]), *more]
+    first = gateway(host, ports[0])
+    return [replace(first, env={**first.env, **env}), *more]
 
 
 def gateway(host: str, port: int, *, role: str = "all", name: str = "gateway") -> Child:
@@ -88,7 +89,7 @@ def embed_node(host: str, ports: Sequence[int], *, name: str, credential: str) -
 
 def connector(host: str, ports: Sequence[int]) -> Child:
     """What serves the models of hosted providers; it reads their keys from the database."""
-    argv = [sys.executable, "manage.py", "connector"]
+    argv = _python("controlplane", "connector")
     for port in ports:
         argv += ["--gateway", fleet_url(host, port)]
     env = {"SLUICE_ROLE": CONNECTOR, **SMALL}

@@ -64,6 +64,7 @@ class NodeJson(TypedDict):
     engine: Any
     device: Any
     path: dict[str, Any] | None
+    release: Any
     separates_tenants: Any
     models: list[Any]
     allowed_models: list[str] | None
@@ -166,6 +167,7 @@ def node_json(view: NodeView) -> NodeJson:
         engine=facts.get("engine"),
         device=facts.get("device"),
         path=view.path or None,
+        release=facts.get("release"),
         separates_tenants=facts.get("separates_tenants"),
         models=facts.get("models", []),
         credits=view.total("credits"),

@@ -14,7 +14,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from controlplane.settings import env
 from controlplane.settings.base import SLUICE_ROLE
-from controlplane.settings.paths import DATA_DIR
+from controlplane.settings.paths import DATA_DIR, SECRETS_DIR
 
 # 64 characters: Django asks for 50 at least.
 SECRET_BYTES = 48
@@ -40,7 +40,7 @@ def secret(variable: str, file_name: str) -> str:
 
 def kept_secret(file_name: str) -> str:
     """Read a secret, making it first where it is missing; two processes get the same one."""
-    file = env.path("SLUICE_SECRETS", DATA_DIR / "secrets") / file_name
+    file = SECRETS_DIR / file_name
     if not file.exists():
         if SECRETS_GIVEN:
             raise ImproperlyConfigured(f"{file} is missing; where SLUICE_SECRETS is set, give it.")

@@ -12,16 +12,14 @@ ABSENT_RUNBOOK = "absent-data"
 
 @cache
 def runbook_slugs() -> tuple[str, ...]:
-    folder = settings.BASE_DIR / "docs" / "runbooks"
-    return tuple(sorted(path.stem for path in folder.glob("*.md")))
+    return tuple(sorted(path.stem for path in settings.RUNBOOKS_DIR.glob("*.md")))
 
 
 def runbook_text(slug: str) -> str:
     """A runbook's Markdown; raises ObjectDoesNotExist."""
     if slug not in runbook_slugs():
         raise ObjectDoesNotExist("runbook")
-    path = settings.BASE_DIR / "docs" / "runbooks" / f"{slug}.md"
-    return str(path.read_text(encoding="utf-8"))
+    return str((settings.RUNBOOKS_DIR / f"{slug}.md").read_text(encoding="utf-8"))
 
 
 def runbook_of(indicator: str) -> str:

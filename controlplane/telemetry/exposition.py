@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Literal
 
+from inference.contract.version import VERSION
+
 Kind = Literal["counter", "gauge", "histogram"]
 Labels = Mapping[str, str]
 
@@ -24,6 +26,11 @@ class Exposition:
 
     def one(self, name: str, kind: Kind, text: str, value: float) -> None:
         self.family(name, kind, text).add({}, value)
+
+    def build(self) -> None:
+        """Which release tells this page; a process says it once."""
+        family = self.family("sluice_build_info", "gauge", "1, with the release as its label")
+        family.add({"version": VERSION}, 1)
 
     def put(self, line: str) -> None:
         self._lines.append(line)

@@ -8,6 +8,7 @@ from controlplane.fleet.models import DigestState
 from controlplane.fleet.overview import FRESH_S, Freshness, NodeView, Signal
 from controlplane.fleet.selectors import cold_starts
 from frontend.shared import formats
+from inference.contract.version import VERSION
 
 # What an engine that computes nothing says.
 NO_DEVICE = "none"
@@ -63,6 +64,12 @@ class NodeRow:
         words = " on ".join(word for word in said if word not in ("", NO_DEVICE))
         kernels = self.view.path.get("kernels", "")
         return words if kernels in words else f"{words}, {kernels}"
+
+    @property
+    def release(self) -> tuple[str, bool] | None:
+        """Its release, and whether this is another; None of a node that tells none."""
+        told = str(self.view.node.facts.get("release") or "")
+        return (told, told != VERSION) if told else None
 
     @property
     def models(self) -> list[tuple[str, str]]:

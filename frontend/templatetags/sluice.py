@@ -31,6 +31,7 @@ from frontend.shared.navigation import NAVIGATION
 from frontend.shared.panels import TablePanel
 from frontend.shared.plots.tables import panel_table
 from frontend.shared.refused_form import refused_take
+from inference.contract.version import VERSION
 
 register = template.Library()
 _LABELS = {entry.name: entry.label for entries in NAVIGATION.values() for entry in entries}
@@ -52,6 +53,12 @@ def usd(nano: int) -> str:
 def usd_exact(nano: int) -> str:
     """Dollars with all nine decimals, as the ledger has them."""
     return usd_text(nano)
+
+
+@register.simple_tag
+def release() -> str:
+    """The version of these pages."""
+    return VERSION
 
 
 @register.filter

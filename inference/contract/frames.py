@@ -151,7 +151,7 @@ class Hello(Frame, tag="hello", frozen=True):
     `silence_s`: how long a server behind the node, or a step of its engine, may bring nothing.
     `cold_start_ms`: from the start of the process until its engine could serve; 0 where unknown.
     `ceilings`, `path`: None where the engine cannot say. `session` names this link for a `Resume`
-    after a break; empty from a node that never asks for one."""
+    after a break; empty from a node that never asks for one. `release` is the node's version."""
 
     protocol: int
     node: str
@@ -171,6 +171,7 @@ class Hello(Frame, tag="hello", frozen=True):
     silence_s: float = 0.0
     session: str = ""
     path: ComputePath | None = None
+    release: str = ""
 
 
 class AssetPart(Frame, tag="asset", frozen=True):

@@ -17,6 +17,7 @@ from inference.contract import frames
 from inference.contract.drain import Drain, Draining, Undrain
 from inference.contract.roofline import RUNS_ON, ComputePath
 from inference.contract.tokens import Tokenize
+from inference.contract.version import VERSION
 from inference.engines.base import Engine
 from inference.errors import JobRefused, ModelError
 from inference.node.assets import Assets
@@ -199,6 +200,7 @@ class Node:
             ceilings=facts.ceilings,
             silence_s=STEP_S_MAX if facts.reports_steps else facts.silence_s,
             path=self._path,
+            release=VERSION,
         )
 
     def on_welcome(self, link: GatewayLink, frame: frames.Welcome, before: str) -> None:

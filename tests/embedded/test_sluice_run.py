@@ -239,7 +239,7 @@ def test_the_connector_runs_while_there_is_a_connection(first: First) -> None:
     with running(first.data, "--no-node") as started:
 
         def connects() -> bool:
-            return any("manage.py connector" in line for line in started.commands())
+            return any("controlplane connector" in line for line in started.commands())
 
         def asked(method: str, path: str, **body: Any) -> Any:
             return manages(started, first.data, method, path, **body)

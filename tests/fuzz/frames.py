@@ -69,6 +69,7 @@ def hello() -> Hello:
         cold_start_ms=5,
         ceilings=Ceilings(read_bytes_s=1e9, flop_s=1e9, source="measured"),
         path=ComputePath(kernels="torch", slow="reason", decode_tokens_s=1.0),
+        release="0.0.1",
     )
 
 

@@ -16,6 +16,7 @@ from controlplane.settings import secret_files
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "var"
     monkeypatch.setattr(secret_files, "DATA_DIR", folder)
+    monkeypatch.setattr(secret_files, "SECRETS_DIR", folder / "secrets")
     return folder
 
 

@@ -60,6 +60,7 @@ _USAGE = (
 def metrics_page(state: AppState, recorder: PostgresRecorder, own: Iterable[Figure]) -> Exposition:
     """Everything a gateway tells, of requests as far as they are folded."""
     page, totals, sums = Exposition(), recorder.totals, recorder.sums()
+    page.build()
     _requests(page, totals, sums)
     _ends(page, totals)
     _tallies(page, sums)

@@ -89,10 +89,9 @@ RANGES: Mapping[type[msgspec.Struct], Mapping[str, Range]] = {
 }
 _NONE: Mapping[str, Range] = {}
 _NAMES = {
-    Hello: "hello", Ceilings: "hello.ceilings", ComputePath: "hello.path",
-    ModelOffer: "hello.models", Step: "step", Shares: "step.shares",
+    Hello: "hello", Ceilings: "hello.ceilings", ComputePath: "hello.path", Pong: "pong",
+    ModelOffer: "hello.models", Step: "step", Shares: "step.shares", Resume: "resume",
     Processing: "step.processing", KvEvents: "kv", Credits: "credits", Draining: "draining",
-    Pong: "pong", Resume: "resume",
 }  # fmt: skip
 FINISHES = frozenset({"stop", "length", "cancelled", "error"})
 EMBED_FINISHES = FINISHES - {"length"}
@@ -136,8 +135,9 @@ def hello_problem(hello: frames.Hello) -> str | None:
         chars_max = limits.PLACE_CHARS_MAX if field in ("pool", "region") else limits.NAME_CHARS_MAX
         if not _is_name(getattr(hello, field), chars_max):
             return f"hello.{field}: must have 1 to {chars_max} printable characters"
-    if hello.session and not _is_name(hello.session, limits.NAME_CHARS_MAX):
-        return f"hello.session: must have at most {limits.NAME_CHARS_MAX} printable characters"
+    for field in ("session", "release"):
+        if (told := getattr(hello, field)) and not _is_name(told, limits.NAME_CHARS_MAX):
+            return f"hello.{field}: must have at most {limits.NAME_CHARS_MAX} printable characters"
     return (
         figure_problem(hello)
         or _abilities_problem(hello.capabilities)

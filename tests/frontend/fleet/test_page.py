@@ -20,6 +20,7 @@ from controlplane.fleet.services import node_credential_create
 from controlplane.kernel.keys.format import ENROL_PREFIX, parse_credential
 from controlplane.tenants.people.services import membership_set
 from controlplane.tenants.services import ALLOWED_MODELS_MAX
+from inference.contract.version import VERSION
 from tests.support.money import rows
 from tests.support.people import Cast, make_cast, signed_in
 from tests.support.records import make_record
@@ -52,6 +53,17 @@ def test_only_staff_see_the_fleet(cast: Cast) -> None:
     text = stella.get("/fleet").content.decode()
     assert "never connected" in text
     assert 'href="/fleet"' in stella.get("/").content.decode()
+
+
+def test_a_node_of_another_release_is_told(cast: Cast) -> None:
+    node, stella = _node(), signed_in(cast.stella)
+    for release, other in ((VERSION, False), ("0.0.1", True), ("", False)):
+        Node.objects.filter(id=node.id).update(facts={"release": release})
+        text = stella.get("/fleet").content.decode()
+        hint = f'<div class="hint">Sluice {release}'
+        assert (hint in text) == bool(release)
+        assert ("other release" in text) == other
+    assert f'release">Sluice {VERSION}</p>' in text
 
 
 def test_an_empty_pool_says_what_to_do(cast: Cast) -> None:

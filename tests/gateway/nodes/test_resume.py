@@ -357,10 +357,11 @@ async def test_a_resume_after_a_hello_is_a_strike(world: World) -> None:
     assert link._strikes == 1
 
 
-def test_a_session_has_a_printable_name() -> None:
+@pytest.mark.parametrize("field", ["session", "release"])
+def test_what_a_hello_may_leave_empty_is_else_printable(field: str) -> None:
     for name in ("a\0", "a" * 1000):
-        problem = hello_problem(make_hello(session=name))
-        assert problem is not None and problem.startswith("hello.session:")
+        problem = hello_problem(make_hello(**{field: name}))
+        assert problem is not None and problem.startswith(f"hello.{field}:")
 
 
 def test_kept_frames_are_bounded_in_bytes() -> None:

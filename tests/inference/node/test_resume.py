@@ -27,6 +27,7 @@ from inference.contract.frames import (
     Step,
 )
 from inference.contract.replay import Resume, Resumed
+from inference.contract.version import VERSION
 from inference.node import link as node_link
 from inference.node import options
 from inference.node.jobs import JobTable
@@ -145,6 +146,7 @@ async def test_a_gateway_that_has_no_such_session_is_greeted_anew(model: Path) -
         await say(second, Resumed(received=None))
         hello = await read(second)
         assert isinstance(hello, Hello) and hello.session not in ("", asked.session)
+        assert hello.release == VERSION
         await until(lambda: not node.jobs.jobs_count)
         await say(second, PATIENT)
         assert isinstance(await read(second), KvEvents)

@@ -16,6 +16,7 @@ from controlplane.embedded.launch import Launch, Options
 from controlplane.embedded.layout import LayoutError, embedded_layout
 from controlplane.embedded.processes import Run, RunFile, ServerError, end_left_overs, living
 from controlplane.kernel.keys.format import redacted
+from inference.contract.version import VERSION
 
 STOP_SECONDS_MAX = 90.0
 POLL_SECONDS = 0.2
@@ -36,8 +37,11 @@ class Command(BaseCommand):
     help = "Run Sluice on this machine, show its status, or stop it."
     requires_system_checks: list[str] = []
 
+    def get_version(self) -> str:
+        return f"sluice {VERSION}"
+
     def add_arguments(self, parser: CommandParser) -> None:
-        commands = parser.add_subparsers(dest="command", required=True)
+        commands = parser.add_subparsers(dest="command", required=True, prog="sluice")
         run = commands.add_parser("run", help="start everything and keep it running")
         run.add_argument("--host", default="127.0.0.1", help="address to listen on")
         run.add_argument("--port", type=_port, help="port to listen on (8000, or the next free)")
