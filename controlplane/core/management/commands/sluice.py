@@ -22,6 +22,8 @@ POLL_SECONDS = 0.2
 MIB = 2**20
 # Commands by themselves, found by their names; of other apps this one knows nothing.
 ELSEWHERE = {
+    "backup": "back up this installation while it serves",
+    "restore": "restore a backup into an empty installation",
     "config": "configuration as code",
     "preflight": "check a request before it is sent",
     "compare": "compare four ways to call this deployment",
