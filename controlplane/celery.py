@@ -25,6 +25,7 @@ SERVICES = {
     "batches.batches_forget": ("batches.services.batches_forget", 300.0),
     "composed.outside_dial": ("composed.livemap.dials.outside_dial", 10.0),
     "contents.forget": ("contents.services.contents_forget", 300.0),
+    "fleet.moments_forget": ("fleet.moments.moments_forget", HOUR_S),
     "insights.hygiene_forget": ("insights.hygiene.hygiene_forget", HOUR_S),
     "slos.messages_send": ("slos.channels.messages.messages_send", 10.0),
     "slos.counts_roll_up": ("slos.upkeep.counts_roll_up", MINUTE_S),

@@ -70,7 +70,9 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench-fleet", description=__doc__)
     parser.add_argument("--full", action="store_true", help="all cells at 64 nodes, 1.0 load")
     parser.add_argument("--nodes", type=int, default=0, help="only connect so many to a gateway")
-    parser.add_argument("--steps-s", type=float, default=STEPS_S, help="frames of load of each")
+    parser.add_argument(
+        "--steps-s", type=float, default=STEPS_S, help="most frames of load of each"
+    )
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--journal", type=Path, default=journal_path())
     return parser.parse_args()

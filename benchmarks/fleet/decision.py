@@ -16,6 +16,7 @@ import numpy as np
 from benchmarks.fleet.blocks import BLOCK_SIZE, CHAIN_BLOCKS, CHAINS, announced, chain
 from controlplane.gateway.nodes.index import PrefixIndex
 from controlplane.gateway.nodes.measured.account import NodeAccount
+from controlplane.gateway.nodes.measured.loads import LoadTable, ManyLoads
 from controlplane.gateway.nodes.measured.means import FleetMeans
 from controlplane.gateway.s4_route.choice.cost import choose
 from inference.contract.frames import KvEvents, Step
@@ -43,20 +44,22 @@ def decider(nodes: int, random: Random) -> Callable[[int], int]:
     index, means = PrefixIndex(), FleetMeans()
     chains = [chain(number) for number in range(CHAINS)]
     accounts = [used_account(random) for _ in range(nodes)]
-    places = {str(node): node for node in range(nodes)}
-    for name, node in places.items():
-        index.join(name, KV_BLOCKS)
+    table = LoadTable(nodes)
+    for node, account in enumerate(accounts):
+        index.join(str(node), KV_BLOCKS)
+        table.join(account)
         packed = b"".join(announced(node, nodes))
-        index.apply(name, KvEvents(seq=0, stored=packed, removed=b"", snapshot=True))
+        index.apply(str(node), KvEvents(seq=0, stored=packed, removed=b"", snapshot=True))
+    places = np.array([index.place(str(node)) for node in range(nodes)])
+    weighed = ManyLoads.of(accounts) or accounts
 
     def decide(number: int) -> int:
-        cached = [0] * nodes
-        for name, blocks in index.cached_blocks(chains[number % CHAINS]).items():
-            cached[places[name]] = blocks * BLOCK_SIZE
+        depths = index.depths(index.match(chains[number % CHAINS]))
         prompt = CHAIN_BLOCKS * BLOCK_SIZE + NEW_TOKENS
         now_s = 1.0 + number * 0.001
-        means.observe(accounts, now_s)
-        return choose(accounts, cached, prompt, means, now_s=now_s, draw=0.5).place
+        means.observe(weighed, now_s)
+        cached = depths[places] * BLOCK_SIZE
+        return choose(weighed, cached, prompt, means, now_s=now_s, draw=0.5).place
 
     return decide
 

@@ -1,7 +1,8 @@
 """Simulated nodes over real sockets: `python -m benchmarks.fleet.linked PORT`, a plan on stdin.
 
-Each says hello, sends a snapshot, then steps and cache events at its rate, and answers pings. It
-frames by hand, so that many nodes fit into one process and the core left to them.
+Each says hello, sends a snapshot and answers pings. Lines after the plan say how many frames of
+load each sends a second from then on, and cache events besides. It frames by hand, so that many
+nodes fit into one process and the core left to them.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from inference.contract.frames import (
 )
 
 MODEL = "measured"
-POOL = "default"
+POOL, REGION = "default", "local"
 BINARY, MASKED, IN_TWO, IN_EIGHT = 0x82, 0x80, 126, 127
 SERVER_PING, CLIENT_PONG = 0x89, 0x8A
 NO_MASK = bytes(4)
@@ -50,14 +51,13 @@ STEP = Step(
 
 
 class LinkPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """How many nodes, what each has, and what it sends a second; `event_blocks` come with each
-    event, and as many go.
+    """How many nodes, and what each has; with every `steps_of_an_event` frames of load comes an
+    event, with which `event_blocks` come and as many go.
     """
 
     credentials: list[str]
     blocks: int
-    steps_s: float
-    events_s: float
+    steps_of_an_event: int
     event_blocks: int
 
     @property
@@ -144,7 +144,7 @@ class LinkedNode(asyncio.Protocol):
         offer = ModelOffer(name=MODEL, digest="", context_window=131_072, vocab_size=0)
         return Hello(
             protocol=PROTOCOL_VERSION, node=name_of(self._number), epoch=secrets.token_hex(16),
-            pool=POOL, region="local", engine="remote", device="none", dtype="none",
+            pool=POOL, region=REGION, engine="remote", device="none", dtype="none",
             block_size=BLOCK_SIZE, kv_blocks=self._plan.blocks + self._plan.event_blocks,
             credits=64, capabilities=["text", "prefix_cache", "kv_events"], models=[offer],
             session=secrets.token_hex(16),
@@ -191,6 +191,18 @@ async def _repeat(call: Callable[[], None], rate: float) -> None:
         await asyncio.sleep(due_s - loop.time())
 
 
+async def _send_as_told(nodes: list[LinkedNode], plan: LinkPlan) -> None:
+    """At the rate of the last line, from its coming on."""
+    tasks: list[asyncio.Task[None]] = []
+    while line := await asyncio.to_thread(sys.stdin.buffer.readline):
+        for task in tasks:
+            task.cancel()
+        steps_s = float(line)
+        calls = [(node.step, steps_s) for node in nodes]
+        calls += [(node.event, steps_s / plan.steps_of_an_event) for node in nodes]
+        tasks = [asyncio.create_task(_repeat(call, rate)) for call, rate in calls]
+
+
 async def run(port: int, plan: LinkPlan) -> None:
     """Until the process is ended."""
     loop, losses = asyncio.get_running_loop(), 0
@@ -202,19 +214,17 @@ async def run(port: int, plan: LinkPlan) -> None:
             print(f"link lost: {reason}", file=sys.stderr)
 
     nodes: list[LinkedNode] = []
-    async with asyncio.TaskGroup() as tasks:
-        for number in range(plan.nodes):
-            made = partial(LinkedNode, plan, number, lost)
-            source = f"127.0.1.{1 + number // NODES_OF_AN_ADDRESS}", 0
-            _, node = await loop.create_connection(made, "127.0.0.1", port, local_addr=source)
-            await asyncio.wait_for(node.welcome, WELCOME_S_MAX)
-            nodes.append(node)
-            await asyncio.sleep(1 / DIALS_S)
-        for node in nodes:
-            tasks.create_task(_repeat(node.step, plan.steps_s))
-            tasks.create_task(_repeat(node.event, plan.events_s))
-        print(READY, flush=True)
+    for number in range(plan.nodes):
+        made = partial(LinkedNode, plan, number, lost)
+        source = f"127.0.1.{1 + number // NODES_OF_AN_ADDRESS}", 0
+        _, node = await loop.create_connection(made, "127.0.0.1", port, local_addr=source)
+        await asyncio.wait_for(node.welcome, WELCOME_S_MAX)
+        nodes.append(node)
+        await asyncio.sleep(1 / DIALS_S)
+    print(READY, flush=True)
+    await _send_as_told(nodes, plan)
 
 
 if __name__ == "__main__":
-    uvloop.run(run(int(sys.argv[1]), msgspec.json.decode(sys.stdin.buffer.read(), type=LinkPlan)))
+    first = sys.stdin.buffer.readline()
+    uvloop.run(run(int(sys.argv[1]), msgspec.json.decode(first, type=LinkPlan)))

@@ -78,6 +78,7 @@ class Action(StrEnum):
     AUDIT_VIEW = "audit.view", BOOKKEEPERS
     SLO_VIEW = "slo.view", EVERYONE
     SLO_MANAGE = "slo.manage", ADMINS
+    SLO_HANDLE = "slo.handle", BUILDERS
     # Of the whole installation, not of one organization: only for staff.
     USER_CREATE = "user.create"
     ORGANIZATION_CREATE = "organization.create"

@@ -137,7 +137,7 @@ class Launch:
         self._files.keep(self._demo, self._urls[0])
 
     def _start_children(self, host: str, ports: list[int]) -> None:
-        children = [*stack.gateways(host, ports), stack.worker(), stack.beat()]
+        children = [*stack.gateways(host, ports), stack.worker(self._urls[0]), stack.beat()]
         if self._options.with_node:
             model, credential = settings.SHIPPED_MODEL_DIR, self._files.credential()
             name = self._demo.node_name

@@ -1,6 +1,7 @@
 """What `manage.py sluice run` keeps running: gateways, one with pages, Celery's pair, nodes, and
 what calls hosted providers."""
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -56,10 +57,14 @@ def gateway(host: str, port: int, *, role: str = "all", name: str = "gateway") -
     return Child(name, argv, env, 0, GATEWAY_STOP_SECONDS_MAX)
 
 
-def worker() -> Child:
+def worker(pages: str = "") -> Child:
+    """`pages` is where people reach the pages, unless the environment says it."""
     argv = _python("celery", "-A", "controlplane.celery", "worker", "--concurrency", WORKERS)
     argv += ["--loglevel", "warning", "--without-gossip", "--without-mingle"]
-    return Child("worker", argv, {"SLUICE_ROLE": "worker", **SMALL}, 1, CHILD_STOP_SECONDS_MAX)
+    env = {"SLUICE_ROLE": "worker", **SMALL}
+    if pages and not os.environ.get("SLUICE_PAGES_URL"):
+        env["SLUICE_PAGES_URL"] = pages
+    return Child("worker", argv, env, 1, CHILD_STOP_SECONDS_MAX)
 
 
 def beat() -> Child:

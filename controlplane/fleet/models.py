@@ -176,6 +176,26 @@ class NodeConnection(models.Model):
         db_table = "node_links"
 
 
+class NodeMoment(models.Model):
+    """The most that gateways saw of a node within ten seconds from `at`; none while it was idle.
+
+    Sequences in its step and waiting for one, the share of its KV blocks that is taken, of its
+    machine's processors that are busy, and its longest step. Written by `fleet_links`.
+    """
+
+    pk = models.CompositePrimaryKey("node_id", "at")
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="moments")
+    at = models.DateTimeField(db_index=True)
+    running = models.IntegerField()
+    waiting = models.IntegerField()
+    kv_permille = models.SmallIntegerField(null=True, blank=True)
+    cpu_permille = models.SmallIntegerField(null=True, blank=True)
+    step_us = models.BigIntegerField()
+
+    class Meta:
+        db_table = "node_moments"
+
+
 class GatewayQueue(models.Model):
     """How many requests wait in one gateway, by model and by tenant; unlogged, too."""
 

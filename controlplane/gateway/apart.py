@@ -76,7 +76,11 @@ def pick_decoder(
     """The least loaded of those that take prompts over, or of all where none has room."""
     call, state = run.call, run.state
     assert prepared.prompt.transfer is not None
-    takers = tuple([each for each in roomy if Capability.TAKES_OVER in each.abilities])
+    takers = tuple(
+        each
+        for each in roomy
+        if Capability.TAKES_OVER in each.abilities and each.account.credits_left > 0
+    )
     chains: dict[int, list[bytes]] = dict.fromkeys(prepared.prompt.chains, [])
     sought = msgspec.structs.replace(sought_of(asked, prepared), tokens=1, chains=chains, key=b"")
     chosen = pick_node(call, sought, state.fleet, state.routing, nodes=takers or roomy)
@@ -107,7 +111,7 @@ def _prefills(run: Progress, asked: Asked, prepared: Prepared) -> tuple[NodeLink
     state, sought = run.state, sought_of(asked, prepared)
     roster = state.routing.roster(takers)
     overlap = find_overlap(run.call, sought, state.fleet, state.routing, roster=roster)
-    if sought.tokens - max(overlap.cached) < UNCACHED_TOKENS_MIN:
+    if sought.tokens - overlap.most < UNCACHED_TOKENS_MIN:
         return ()
     return tuple(
         link

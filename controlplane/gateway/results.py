@@ -56,11 +56,14 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cluster(msgspec.Struct, frozen=True):
-    """Stage 2: the nodes of one region that serve the model, and the model's text objects."""
+    """Stage 2: the nodes of one region that serve the model, the model's text objects, and the
+    sizes of the nodes' blocks in tokens.
+    """
 
     region: str
     nodes: tuple[NodeLink, ...]
     served: ServedModel
+    block_sizes: frozenset[int]
 
 
 class HandedOver(msgspec.Struct, frozen=True):

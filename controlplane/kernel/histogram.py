@@ -114,6 +114,16 @@ class Histogram:
             min(_middle(indexes[place - 1]), self.maximum) if place else 0.0 for place in places
         ]
 
+    def share_below(self, value: float) -> float | None:
+        """Share of the values that are less than this one, to the bucket; None when empty."""
+        count = self.count
+        if count == 0:
+            return None
+        if value <= 0:
+            return 0.0
+        index = ceil(log2(value) * BUCKETS_PER_OCTAVE)
+        return (self.zeros + sum(n for at, n in self.buckets.items() if at < index)) / count
+
     @property
     def _one_packed(self) -> bool:
         """Whether it is just what one row had, whose buckets are in order."""

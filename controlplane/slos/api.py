@@ -6,8 +6,9 @@ from rest_framework.response import Response
 
 from controlplane.core.api.schema import CREATED, Whole, operation
 from controlplane.core.api.views import ApiView
-from controlplane.slos import selectors, services, shapes
+from controlplane.slos import handling, selectors, services, shapes
 from controlplane.slos.checks import ObjectiveDraft
+from controlplane.slos.duties import duty_hand_over
 from controlplane.slos.models import EVERYONE
 from controlplane.slos.openslo.documents import Imported, openslo_export, openslo_import
 
@@ -73,6 +74,64 @@ class Alerts(ApiView, at=f"{OF_ORGANIZATION}/alerts"):
         """List firing and recovered alerts, newest first."""
         found = selectors.alert_list(actor=self.actor(), organization=organization_id)
         return self.listed(found, shapes.alert_json)
+
+
+class AlertAcknowledge(ApiView, at=f"{OF_ORGANIZATION}/alerts/<alert:alert_id>/acknowledge"):
+    @operation(answer=shapes.AlertJson)
+    def post(self, organization_id: UUID, alert_id: UUID) -> shapes.AlertJson:
+        """Acknowledge an alert; the first to do so is kept."""
+        actor = self.actor()
+        handling.alert_acknowledge(actor=actor, organization=organization_id, alert_id=alert_id)
+        found = selectors.alert_get(actor=actor, organization=organization_id, alert_id=alert_id)
+        return shapes.alert_json(found)
+
+
+class AlertAssignee(ApiView, at=f"{OF_ORGANIZATION}/alerts/<alert:alert_id>/assignee"):
+    @operation(body=shapes.AssigneeBody, answer=shapes.AlertJson)
+    def put(self, organization_id: UUID, alert_id: UUID) -> shapes.AlertJson:
+        """Assign an alert to a member, who is told by e-mail."""
+        with handling.handling(self.actor(), organization_id):
+            body = self.body(shapes.AssigneeBody)
+        made = handling.alert_assign(
+            actor=self.actor(), organization=organization_id, alert_id=alert_id, email=body.email
+        )
+        return shapes.alert_json(made)
+
+
+class ObjectiveSilence(
+    ApiView, at=f"{OF_ORGANIZATION}/objectives/<objective:objective_id>/silence"
+):
+    @operation(body=shapes.SilenceBody, answer=shapes.SilenceJson)
+    def put(self, organization_id: UUID, objective_id: UUID) -> shapes.SilenceJson:
+        """Silence new alerts of an objective until an end, or end that."""
+        actor = self.actor()
+        with handling.handling(actor, organization_id):
+            found = selectors.objective_get(
+                actor=actor, organization=organization_id, objective_id=objective_id
+            )
+            body = self.body(shapes.SilenceBody)
+        made = handling.objective_silence(
+            actor=actor, objective=found, minutes=body.minutes, reason=body.reason
+        )
+        return shapes.silence_json(objective_id, made)
+
+
+class Deliveries(ApiView, at=f"{OF_ORGANIZATION}/deliveries"):
+    @operation(list_of=Whole(shapes.DeliveryJson))
+    def get(self, organization_id: UUID) -> Response:
+        """List the newest messages to channels and people, with what came of each."""
+        found = selectors.delivery_list(actor=self.actor(), organization=organization_id)
+        return self.listed(found, shapes.delivery_json)
+
+
+class ChannelTest(ApiView, at=f"{OF_ORGANIZATION}/channels/<channel:channel_id>/test"):
+    @operation(answer=shapes.DeliveryJson)
+    def post(self, organization_id: UUID, channel_id: UUID) -> shapes.DeliveryJson:
+        """Send a test message to a channel; the list of deliveries says what came of it."""
+        made = handling.channel_test(
+            actor=self.actor(), organization=organization_id, channel_id=channel_id
+        )
+        return shapes.delivery_json(made)
 
 
 class Channels(ApiView, at=f"{OF_ORGANIZATION}/channels"):
@@ -142,3 +201,20 @@ class OneStage(ApiView, at="api/slos/stages/<slug:stage>"):
             runbook=body.runbook,
         )
         return shapes.stage_json(made)
+
+
+class OneDuty(ApiView, at="api/slos/stages/<slug:stage>/duties/<slug:duty>"):
+    @operation(body=shapes.DutyBody, answer=shapes.StageJson)
+    def put(self, stage: str, duty: str) -> shapes.StageJson:
+        """Hand a duty of a stage over from a day on. Staff only."""
+        with services.changing(self.actor(), EVERYONE):
+            body = self.body(shapes.DutyBody)
+        duty_hand_over(
+            actor=self.actor(),
+            stage=stage,
+            duty=duty,
+            team=body.team,
+            email=body.email,
+            begins=body.begins,
+        )
+        return shapes.stage_json(selectors.stage_owners()[stage])

@@ -25,6 +25,7 @@ from controlplane.routing.services import RuleVersions
 from controlplane.slos import shedding
 from controlplane.slos.channels.messages import messages_queue
 from controlplane.slos.checks import chosen_rules
+from controlplane.slos.handling import silence_of
 from controlplane.slos.models import EVERYONE, Alert
 from controlplane.slos.standings import FIRING, RECOVERED, ObjectiveStatus, standings
 
@@ -133,7 +134,17 @@ def _compare(standing: ObjectiveStatus, wanted: Sequence[Danger], now: datetime)
         if severity not in severities:
             _recover(alert, now)
             changed += 1
+        elif alert.muted and alert.acknowledged_at is None:
+            _tell_late(alert, now)
     return changed
+
+
+def _tell_late(alert: Alert, now: datetime) -> None:
+    """Tell of one that began in a silence that is over, and still fires."""
+    if silence_of(alert.objective, now) is None:
+        alert.muted = False
+        alert.save(update_fields=["muted"])
+        messages_queue(alert, FIRING, now)
 
 
 def _begin(standing: ObjectiveStatus, danger: Danger, now: datetime) -> None:
@@ -146,12 +157,14 @@ def _begin(standing: ObjectiveStatus, danger: Danger, now: datetime) -> None:
         rule=danger.rule,
         burn_long=danger.burn_long,
         burn_short=danger.burn_short,
+        muted=silence_of(objective, now) is not None,
     )
     if danger.severity == PAGE:
         alert.acts = _act(standing)
         alert.save(update_fields=["acts"])
     _audit(alert, "slo_alert.fire")
-    messages_queue(alert, FIRING, now)
+    if not alert.muted:
+        messages_queue(alert, FIRING, now)
 
 
 def _recover(alert: Alert, now: datetime) -> None:
@@ -161,7 +174,8 @@ def _recover(alert: Alert, now: datetime) -> None:
         alert.acts = [*alert.acts, shedding.stays_shed_words(priority)]
     alert.save(update_fields=["state", "recovered_at", "acts"])
     _audit(alert, "slo_alert.recover")
-    messages_queue(alert, RECOVERED, now)
+    if not alert.muted:
+        messages_queue(alert, RECOVERED, now)
 
 
 def _act(standing: ObjectiveStatus) -> list[str]:

@@ -18,6 +18,7 @@ EVERYONE = uuid.UUID(INSTALLATION)
 NAME_CHARS_MAX = 100
 SCOPE_CHARS_MAX = 200
 ADDRESS_CHARS_MAX = 500
+LABEL_CHARS_MAX = 300
 
 
 def default_rules() -> list[str]:
@@ -97,6 +98,8 @@ class Alert(BaseModel):
     """One time that an objective was in danger, from `created_at` until it recovered.
 
     `rule` set it off at the burn rates of its two windows; `acts` tell what was done by itself.
+    Nobody was told of one that is `muted`: its objective was silenced as it began. `assignee` is
+    the e-mail of who takes care of it.
     """
 
     organization = models.UUIDField()
@@ -108,6 +111,10 @@ class Alert(BaseModel):
     burn_short = models.FloatField(null=True, blank=True)
     acts = models.JSONField(default=list, blank=True)
     recovered_at = models.DateTimeField(null=True, blank=True)
+    muted = models.BooleanField(default=False, db_default=False)
+    acknowledged_at = models.DateTimeField(null=True, blank=True)
+    acknowledged_by = models.CharField(max_length=LABEL_CHARS_MAX, default="", db_default="")
+    assignee = models.EmailField(default="", db_default="", blank=True)
 
     class Meta:
         db_table = "slo_alerts"
@@ -121,6 +128,20 @@ class Alert(BaseModel):
                 condition=Q(state__in=["firing", "recovered"]), name="alert_state_known"
             ),
         ]
+
+
+class Silence(BaseModel):
+    """Until when nobody is told of new alerts of an objective; ended early, `until` is then."""
+
+    organization = models.UUIDField()
+    objective = models.ForeignKey(Objective, on_delete=models.CASCADE, related_name="silences")
+    until = models.DateTimeField()
+    by = models.CharField(max_length=LABEL_CHARS_MAX)
+    reason = models.CharField(max_length=ADDRESS_CHARS_MAX, default="", blank=True)
+
+    class Meta:
+        db_table = "slo_silences"
+        indexes = [Index(fields=["objective", "-until"], name="silence_last_first")]
 
 
 class Shed(BaseModel):
@@ -174,12 +195,14 @@ class Channel(BaseModel):
 class Delivery(BaseModel):
     """One message about an alert to one channel, or to its owner's `address` where there is none.
 
-    `event` is firing or recovered.
+    `event` is firing, recovered, assigned, or test, which is about no alert.
     It is tried until `sent_at`, or until `attempts` reach their bound; `error` is the last one's.
     """
 
     organization = models.UUIDField()
-    alert = models.ForeignKey(Alert, on_delete=models.CASCADE, related_name="deliveries")
+    alert = models.ForeignKey(
+        Alert, on_delete=models.CASCADE, null=True, blank=True, related_name="deliveries"
+    )
     channel = models.ForeignKey(
         Channel, on_delete=models.CASCADE, null=True, blank=True, related_name="+"
     )
@@ -205,16 +228,54 @@ class Delivery(BaseModel):
 
 
 class StageOwner(BaseModel):
-    """Who answers for one of the seven stages, in how many microseconds at p95, and by what."""
+    """Who answers for one of the seven stages, in how many microseconds at p95, and by what.
+
+    `learned_from` is of how many requests the budget was learned; 0 where somebody has set it.
+    """
 
     stage = models.CharField(max_length=40, unique=True)
     team = models.CharField(max_length=NAME_CHARS_MAX)
     email = models.EmailField(default="", blank=True)
     budget_us = models.BigIntegerField()
+    learned_from = models.IntegerField(default=0)
     runbook = models.CharField(max_length=ADDRESS_CHARS_MAX)
 
     class Meta:
         db_table = "slo_stage_owners"
+
+    @property
+    def judges(self) -> bool:
+        """Whether the budget is one of this installation: the public one judges nobody."""
+        return not self._state.adding
+
+
+class Duty(models.TextChoices):
+    """What of a stage can have an owner of its own."""
+
+    TELEMETRY = "telemetry"
+    LIMITS = "limits"
+    ROUTING = "routing"
+    INDEX = "index"
+
+
+class DutyOwner(BaseModel):
+    """Who has a duty of a stage from the day `begins` (UTC) until the next one begins.
+
+    The blank team gives it back to the stage's owner.
+    """
+
+    stage = models.CharField(max_length=40)
+    duty = models.CharField(max_length=9, choices=Duty.choices)
+    team = models.CharField(max_length=NAME_CHARS_MAX, blank=True)
+    email = models.EmailField(default="", blank=True)
+    begins = models.DateField()
+
+    class Meta:
+        db_table = "slo_duty_owners"
+        constraints = [
+            UniqueConstraint(fields=["stage", "duty", "begins"], name="duty_once_a_day"),
+            CheckConstraint(condition=Q(duty__in=Duty.values), name="duty_known"),
+        ]
 
 
 class Counted(models.Model):

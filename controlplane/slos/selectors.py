@@ -14,24 +14,18 @@ from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 from controlplane.kernel.objectives.burn import Count, remaining
 from controlplane.kernel.spans import STAGES
-from controlplane.routing.selectors import ruleset_list
 from controlplane.slos import models
+from controlplane.slos.marks import MARKS_MAX, Mark, marks_between
 from controlplane.slos.runbooks import runbook_of
-from controlplane.slos.services import seeing
+from controlplane.slos.services import changing, seeing
 from controlplane.slos.standings import STEP_DAY, STEP_HOUR, ObjectiveStatus, floor, standings
 from controlplane.tenants.access import allows
 
 ALERTS_SHOWN_MAX = 50
+DELIVERIES_SHOWN_MAX = 50
 # As many as days are kept of, each whole.
 MONTHS_SHOWN = 13
 NOBODY = "Unassigned"
-
-
-class Mark(NamedTuple):
-    """Something that happened while the budget was spent."""
-
-    at: datetime
-    text: str
 
 
 class Spent(NamedTuple):
@@ -101,14 +95,9 @@ def burn_down(*, actor: Actor, organization: UUID, objective_id: UUID) -> BurnDo
         alerts = models.Alert.objects.filter(objective=objective, created_at__gte=opens)
         shown = list(alerts.order_by("-created_at")[:ALERTS_SHOWN_MAX])
         months = _months(objective)
-    if allows(actor, Action.ROUTING_MANAGE):
-        marks += [
-            Mark(one.published_at, f"rules {one.version} published")
-            for one in ruleset_list(actor=actor)
-            if one.published_at is not None and one.published_at >= opens
-        ]
+    marks += marks_between(actor=actor, organization=organization, start=opens, end=timezone.now())
     opens = max(opens, _counted_from(objective, hours))
-    return BurnDown(standing, opens, hours, sorted(marks), shown, months)
+    return BurnDown(standing, opens, hours, sorted(marks)[-MARKS_MAX:], shown, months)
 
 
 def alert_list(*, actor: Actor, organization: UUID) -> list[models.Alert]:
@@ -119,9 +108,31 @@ def alert_list(*, actor: Actor, organization: UUID) -> list[models.Alert]:
         return list(found)
 
 
+def alert_get(*, actor: Actor, organization: UUID, alert_id: UUID) -> models.Alert:
+    """One alert; raises DoesNotExist."""
+    with seeing(actor, organization):
+        rows = models.Alert.objects.select_related("objective")
+        return rows.get(id=alert_id, organization=organization)
+
+
 def channel_list(*, actor: Actor, organization: UUID) -> list[models.Channel]:
     with seeing(actor, organization):
         return list(models.Channel.objects.filter(organization=organization).order_by("created_at"))
+
+
+def delivery_list(*, actor: Actor, organization: UUID) -> list[models.Delivery]:
+    """The newest messages, newest first, for who may change channels."""
+    with changing(actor, organization):
+        rows = models.Delivery.objects.filter(organization=organization)
+        found = rows.select_related("alert__objective", "channel").order_by("-created_at", "-id")
+        return list(found[:DELIVERIES_SHOWN_MAX])
+
+
+def silences(*, actor: Actor, organization: UUID) -> dict[UUID, models.Silence]:
+    """Those in force, by objective."""
+    with seeing(actor, organization):
+        rows = models.Silence.objects.filter(organization=organization, until__gt=timezone.now())
+        return {one.objective_id: one for one in rows.order_by("until")}
 
 
 def stage_owners() -> dict[str, models.StageOwner]:

@@ -175,7 +175,13 @@ def stage_owner_set(
     with transaction.atomic():
         now, _ = StageOwner.objects.update_or_create(
             stage=stage,
-            defaults={"team": team, "email": email, "budget_us": budget_us, "runbook": runbook},
+            defaults={
+                "team": team,
+                "email": email,
+                "budget_us": budget_us,
+                "learned_from": 0,
+                "runbook": runbook,
+            },
         )
         audit_record(
             actor,

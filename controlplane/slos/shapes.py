@@ -1,15 +1,25 @@
 """The forms of what the API says of objectives and of who owns stages."""
 
-from datetime import datetime
+from datetime import date, datetime
 from typing import TypedDict
+from uuid import UUID
 
 import msgspec
 
 from controlplane.core.answers import answer_of
-from controlplane.kernel.ids import AlertId, ChannelId, ObjectiveId, ProjectId
+from controlplane.kernel.ids import AlertId, ChannelId, DeliveryId, ObjectiveId, ProjectId
 from controlplane.kernel.objectives.burn import Count
 from controlplane.slos.channels.delivery import signing_secret
-from controlplane.slos.models import Alert, Channel, Objective, Shed, StageOwner
+from controlplane.slos.duties import DutyNow, duties_now
+from controlplane.slos.models import (
+    Alert,
+    Channel,
+    Delivery,
+    Objective,
+    Shed,
+    Silence,
+    StageOwner,
+)
 from controlplane.slos.runbooks import runbook_path
 from controlplane.slos.standings import SHOWN_MIN, ObjectiveStatus
 
@@ -28,6 +38,27 @@ class ChannelBody(msgspec.Struct, forbid_unknown_fields=True):
 
     kind: str
     address: str
+
+
+class AssigneeBody(msgspec.Struct, forbid_unknown_fields=True):
+    """The e-mail of a member who takes care of an alert; empty for nobody."""
+
+    email: str
+
+
+class SilenceBody(msgspec.Struct, forbid_unknown_fields=True):
+    """For how many minutes from now nobody is told of new alerts; 0 ends a silence."""
+
+    minutes: int
+    reason: str = ""
+
+
+class DutyBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Who has a duty from a day on (UTC); a blank team gives it to the stage's owner."""
+
+    team: str
+    begins: date
+    email: str = ""
 
 
 class OpenSloBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -59,6 +90,10 @@ class AlertJson(TypedDict):
     burn_long: float | None
     burn_short: float | None
     acts: list[str]
+    muted: bool
+    acknowledged_at: datetime | None
+    acknowledged_by: str
+    assignee: str
 
 
 class PromiseJson(TypedDict):
@@ -119,15 +154,52 @@ class ChannelJson(TypedDict):
     secret: str | None
 
 
+class SilenceJson(TypedDict):
+    """Until when nobody is told of new alerts of an objective; None where somebody is."""
+
+    object: str
+    objective: ObjectiveId
+    until: datetime | None
+    by: str
+    reason: str
+
+
+class DeliveryJson(TypedDict):
+    """A message: what it was about, where it went, and what came of it."""
+
+    id: DeliveryId
+    object: str
+    event: str
+    alert: AlertId | None
+    kind: str
+    to: str
+    created_at: datetime
+    attempts: int
+    sent_at: datetime | None
+    error: str
+
+
+class DutyJson(TypedDict):
+    """Who has a duty of a stage, and who is to have it next."""
+
+    duty: str
+    team: str
+    email: str
+    next_team: str | None
+    next_begins: date | None
+
+
 class StageJson(TypedDict):
-    """Who answers for a stage."""
+    """Who answers for a stage, and for its duties where that is somebody else."""
 
     stage: str
     object: str
     team: str
     email: str
     budget_us: int
+    learned_from: int
     runbook: str
+    duties: list[DutyJson]
 
 
 def objective_json(standing: ObjectiveStatus) -> ObjectiveJson:
@@ -175,6 +247,35 @@ def channel_json(channel: Channel, *, secret: bool = False) -> ChannelJson:
     )
 
 
+def silence_json(objective: UUID, silence: Silence | None) -> SilenceJson:
+    return answer_of(
+        SilenceJson,
+        silence,
+        object="slo_silence",
+        objective=objective,
+        until=silence and silence.until,
+        by=silence.by if silence else "",
+        reason=silence.reason if silence else "",
+    )
+
+
+def delivery_json(delivery: Delivery) -> DeliveryJson:
+    to = delivery.channel.shown if delivery.channel else delivery.address
+    return answer_of(DeliveryJson, delivery, object="slo_delivery", alert=delivery.alert_id, to=to)
+
+
 def stage_json(owner: StageOwner) -> StageJson:
     runbook = runbook_path(owner.runbook)
-    return answer_of(StageJson, owner, object="stage_owner", runbook=runbook)
+    duties = [duty_json(one) for one in duties_now()[owner.stage]]
+    return answer_of(StageJson, owner, object="stage_owner", runbook=runbook, duties=duties)
+
+
+def duty_json(duty: DutyNow) -> DutyJson:
+    ahead = duty.next
+    return {
+        "duty": duty.duty,
+        "team": duty.team,
+        "email": duty.email,
+        "next_team": ahead.team if ahead else None,
+        "next_begins": ahead.begins if ahead else None,
+    }

@@ -26,7 +26,7 @@ from frontend.fleet.nodes import pool_panel, source_row
 from frontend.fleet.reads import FleetTimes, read_fleet_times
 from frontend.shared.access import Viewer, page
 from frontend.shared.addresses import gateway_url, page_url
-from frontend.shared.asked import drawn_csv, figures_json, in_time
+from frontend.shared.asked import drawn_csv, figures_json, in_time, marks_of
 from frontend.shared.filters import RELATIVE, TimeRange, range_from, segment_from
 from frontend.shared.forms import changes, cleaned, made_by, says_wrong
 from frontend.shared.snippets import enrol_command
@@ -124,18 +124,20 @@ def _now(viewer: Viewer) -> dict[str, object]:
     }
 
 
-def _times(request: HttpRequest) -> dict[str, object]:
+def _times(request: HttpRequest, viewer: Viewer) -> dict[str, object]:
     now = timezone.now()
     within, complaint = range_from(request.GET, now)
     segment, unread = segment_from(request.GET)
     found = _read_times(within, segment.model, now)
+    marks = marks_of(viewer, within)
     return {
         "within": within,
         "ranges": RELATIVE,
         "segment": segment,
         "complaint": " ".join(filter(None, (complaint, unread))),
         "found": found,
-        "figures": figures_json(found),
+        "marks": marks,
+        "figures": figures_json(found, marks),
     }
 
 
@@ -147,7 +149,7 @@ def _index(
     request: HttpRequest, viewer: Viewer, token: TokenForm, *, command: str = ""
 ) -> HttpResponse:
     waiting = [row for row in digest_list(user=viewer.user) if row.state == DigestState.WAITING]
-    context = _now(viewer) | _times(request)
+    context = _now(viewer) | _times(request, viewer)
     context |= {
         "here": "fleet",
         "poll_ms": POLL_MS,

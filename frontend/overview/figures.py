@@ -53,12 +53,16 @@ Points = Mapping[datetime, Point]
 
 
 class Owner(NamedTuple):
-    """Who answers for a stage, its budget at p95 in microseconds, and where its runbook is."""
+    """Who answers for a stage, its budget at p95 in microseconds, and where its runbook is.
+
+    `judges`: the budget is one of this installation.
+    """
 
     team: str = ""
     email: str = ""
     budget_us: int = 0
     runbook: str = ""
+    judges: bool = False
 
 
 NOBODY = Owner()
@@ -197,7 +201,8 @@ def _row(number: int, name: str, owner: Owner, everyone: Merged, before: Merged)
     found, budget_us = everyone.get(name), owner.budget_us
     slow = found.percentile(0.95) if found and budget_us else None
     # A percentile of too few values is no ground for a verdict.
-    judged = slow is not None and found is not None and not formats.few(95, found.count)
+    enough = found is not None and not formats.few(95, found.count)
+    judged = owner.judges and slow is not None and enough
     over = judged and slow is not None and slow > budget_us
     share = 0.0 if slow is None else HUNDRED * slow / (budget_us * BUDGETS_SHOWN)
     tone, words = ("status bad", "over") if over else ("status ok", "within")

@@ -20,7 +20,9 @@ from frontend.shared.tiles import OWN, Waits
 def owners_now() -> dict[str, Owner]:
     """All seven; one that nobody took has its public budget."""
     return {
-        name: Owner(owner.team, owner.email, owner.budget_us, runbook_path(owner.runbook))
+        name: Owner(
+            owner.team, owner.email, owner.budget_us, runbook_path(owner.runbook), owner.judges
+        )
         for name, owner in stage_owners().items()
     }
 

@@ -25,10 +25,11 @@ from controlplane.telemetry.models import RequestRecord
 from controlplane.telemetry.selectors_requests import request_groups
 from controlplane.tenants.models import Project
 from controlplane.tenants.selectors import apikey_list, organization_ids, project_list
+from frontend.requests.moment import read_moment
 from frontend.requests.receipt import account_names, ledger_lines, receipt_rows
 from frontend.requests.refused import LIMITED, Refused, budget_words, find_refused
 from frontend.requests.shares import Share, VolumeBars, make_shares, volume_bars
-from frontend.requests.waterfall import make_waterfall
+from frontend.requests.waterfall import beside, make_waterfall
 from frontend.requests.why import Evidence, read_miss, reasons
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.asked import in_time
@@ -275,11 +276,14 @@ def request_detail(request: HttpRequest, viewer: Viewer, request_id: uuid.UUID) 
     line = read_line(receipt.line)
     times = unpack_spans(bytes(record.spans))
     waterfall = make_waterfall(times, record.total_us, record.ttft_us, line.rtt_us, receipt)
+    miss = read_miss(receipt.miss, staff=viewer.user.is_staff)
+    known = (receipt, miss.sentence if miss else "")
+    moment = read_moment(viewer, seen, record, waterfall, known)
     context = {
         "row": RequestRow(record, label),
         "record": record,
         "elsewhere": _elsewhere(viewer, record),
-        "waterfall": waterfall,
+        "waterfall": beside(waterfall, moment.by_span),
         "line": line,
         "queue_us": waterfall.find("s5_infer.queue"),
         "prefill_us": waterfall.find("s5_infer.prefill"),
@@ -287,7 +291,8 @@ def request_detail(request: HttpRequest, viewer: Viewer, request_id: uuid.UUID) 
         "network_us": waterfall.find("s5_infer.network"),
         "uncached_tokens": record.prompt_tokens - record.cached_tokens,
         "receipt": receipt_rows(receipt),
-        "miss": read_miss(receipt.miss, staff=viewer.user.is_staff),
+        "miss": miss,
+        "moment": moment,
         "reasons": reasons(
             Evidence(
                 record=record,

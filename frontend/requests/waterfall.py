@@ -3,10 +3,12 @@
 A layer that ran once per token adds up: its bar starts at the first run and is as long as all runs.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from controlplane.kernel.receipt import NONE, Receipt
 from controlplane.kernel.spans import ABSENT, SPANS, STAGES
+from frontend.requests.causes import Usual
 from frontend.shared.stages import LABELS
 
 BEFORE = "s1_admission.arrival"
@@ -31,6 +33,7 @@ class Bar:
     duration_us: int | None
     left: float
     width: float
+    usual: Usual | None = None
 
     @property
     def short(self) -> str:
@@ -114,6 +117,12 @@ def make_waterfall(
         unattributed_us=max(0, total_us - inside),
         first_token_at=_place(ttft_us, 0, first, last)[0] if ttft_us >= 0 else None,
     )
+
+
+def beside(waterfall: Waterfall, usual: Mapping[str, Usual]) -> Waterfall:
+    """The same, each row with what is usual for its span."""
+    bars = [replace(bar, usual=usual.get(bar.name)) for bar in waterfall.bars]
+    return replace(waterfall, bars=bars)
 
 
 def _line(rtt_us: int | None, first: int, last: int) -> Bar:

@@ -10,6 +10,7 @@ from django.http import Http404, HttpResponse
 
 from controlplane.catalog.selectors import model_list
 from controlplane.kernel.ids import public_id
+from controlplane.slos.marks import Mark, marks_between
 from controlplane.telemetry.reading import TooMuchToRead
 from controlplane.telemetry.selectors import Point, SeriesQuery, series_read
 from frontend.shared.access import Viewer
@@ -25,6 +26,7 @@ from frontend.shared.filters import (
 from frontend.shared.formats import PERCENT_DEFAULT, PERCENTILES, percent_from
 from frontend.shared.panels import panel_csv
 from frontend.shared.plots.figure import Panel, Plot
+from frontend.shared.plots.marks import marked
 
 PREVIOUS = "previous"
 Found = TypeVar("Found")
@@ -124,6 +126,7 @@ def asked_context(
     models = [(one.name, one.name) for one in model_list()]
     own = viewer.projects() if of_projects else []
     projects = [(public_id("proj", one.id), one.name) for one in own]
+    marks = marks_of(viewer, asked.within)
     return {
         "viewer": viewer,
         "here": here,
@@ -135,12 +138,23 @@ def asked_context(
         "projects": choices(projects, asked.segment.project) if of_projects else None,
         "percentiles": PERCENTILES,
         "found": found,
-        "figures": figures_json(found),
+        "marks": marks,
+        "figures": figures_json(found, marks),
     }
 
 
-def figures_json(found: Drawn | None) -> dict[str, Any]:
-    return {one.name: one.as_json() for one in found.figures} if found else {}
+def marks_of(viewer: Viewer, within: TimeRange) -> list[Mark]:
+    """What was published or started in the range, as far as the viewer may know."""
+    return marks_between(
+        actor=viewer.user,
+        organization=viewer.chosen.id if viewer.chosen else None,
+        start=within.start,
+        end=within.end,
+    )
+
+
+def figures_json(found: Drawn | None, marks: Sequence[Mark] = ()) -> dict[str, Any]:
+    return {one.name: marked(one.as_json(), marks) for one in found.figures} if found else {}
 
 
 def drawn_csv(found: Drawn | None, name: str) -> HttpResponse:

@@ -11,18 +11,23 @@ from django.utils import timezone
 from controlplane.core.permissions import Action
 from controlplane.slos import selectors, services
 from controlplane.slos.channels.delivery import signing_secret
+from controlplane.slos.channels.messages import ATTEMPTS_MAX
 from controlplane.slos.checks import chosen_rules
-from controlplane.slos.models import EVERYONE
+from controlplane.slos.duties import indicator_owners
+from controlplane.slos.models import EVERYONE, Delivery
 from controlplane.slos.openslo.documents import openslo_export, openslo_import
 from controlplane.slos.runbooks import runbook_path
 from controlplane.slos.standings import SHOWN_MIN
+from controlplane.tenants.people.selectors import member_list
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.forms import changes, says_wrong
 from frontend.shared.panels import TablePanel, panel_csv
+from frontend.shared.plots.marks import marked
 from frontend.slos import objectives
+from frontend.slos.handling_views import INSTALLATION, SILENCES
 from frontend.slos.plots import burn_down_figure
+from frontend.slos.worst import read_worst
 
-INSTALLATION = "installation"
 CHANNEL_KINDS = (("webhook", "webhook, signed"), ("slack", "Slack-compatible"), ("email", "e-mail"))
 HEAD = [
     *("Objective", "Of", "Promise", "Target", "Attained", "Good", "Counted", "Budget left, %"),
@@ -54,6 +59,9 @@ def slo_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         "windows": [objectives.window_words(minutes) for minutes in SHOWN_MIN],
         "alerts": _alerts(viewer),
         "channels": _channels(viewer),
+        "deliveries": _deliveries(viewer),
+        "attempts_max": ATTEMPTS_MAX,
+        **_handling(viewer),
         "channel_kinds": CHANNEL_KINDS,
         "changes": changes,
         "may_act": viewer.may(Action.SLO_INSTALLATION),
@@ -104,11 +112,18 @@ def slo(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) -> HttpRe
         "of": _name(viewer, organization),
         "everyone": organization == EVERYONE,
         "figure": figure,
-        "figures": {figure.name: figure.as_json()},
+        "figures": {figure.name: marked(figure.as_json(), found.marks)},
         "csv": "slo_burn_csv",
         "marks": found.marks,
         "months": [objectives.month_row(one, objective.target_ppm) for one in found.months],
         "alerts": [(one, objectives.lasted(one)) for one in found.alerts],
+        "silence": selectors.silences(actor=viewer.user, organization=organization).get(
+            objective.id
+        ),
+        "silences": SILENCES,
+        "owners": indicator_owners(objective.indicator),
+        **_handling(viewer),
+        "worst": read_worst(request, viewer, objective, found.alerts),
         "factors": [
             (rule, f"{rule.factor(objective.period_days):.4g}",
              objectives.window_words(rule.long_min), objectives.window_words(rule.short_min))
@@ -255,6 +270,30 @@ def _alerts(viewer: Viewer) -> list[tuple[object, str]]:
     ]
     found.sort(key=lambda alert: alert.created_at, reverse=True)
     return [(alert, objectives.lasted(alert)) for alert in found]
+
+
+def _handling(viewer: Viewer) -> dict[str, object]:
+    """Whose alerts the viewer may handle, and to whom they may give them."""
+    organization = viewer.organization
+    gives = viewer.may(Action.MEMBER_VIEW)
+    members = member_list(actor=viewer.user, organization_id=organization.id) if gives else []
+    return {
+        "handles": viewer.may(Action.SLO_HANDLE),
+        "handles_all": viewer.may(Action.SLO_INSTALLATION),
+        "assignees": [one.membership.user.email for one in members],
+        "everyone_id": EVERYONE,
+    }
+
+
+def _deliveries(viewer: Viewer) -> list[Delivery]:
+    found = [
+        delivery
+        for organization in _seen(viewer)
+        if _changes(viewer, organization == EVERYONE)
+        for delivery in selectors.delivery_list(actor=viewer.user, organization=organization)
+    ]
+    found.sort(key=lambda one: one.created_at, reverse=True)
+    return found[: selectors.DELIVERIES_SHOWN_MAX]
 
 
 def _channels(viewer: Viewer) -> list[tuple[object, str, bool]]:

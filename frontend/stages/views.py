@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import date, timedelta
 
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
@@ -14,7 +14,9 @@ from controlplane.core.permissions import Action
 from controlplane.kernel.histogram import Histogram
 from controlplane.kernel.objectives.counting import STAGE
 from controlplane.slos import selectors, services
-from controlplane.slos.models import EVERYONE, Alert, StageOwner
+from controlplane.slos.duties import DutyNow, duties_now, duty_hand_over, indicator_owners
+from controlplane.slos.learning import REQUESTS_MIN
+from controlplane.slos.models import EVERYONE, Alert, Duty, StageOwner
 from controlplane.slos.runbooks import runbook_path, runbook_slugs, runbook_text
 from controlplane.telemetry.selectors import SeriesQuery, series_whole
 from frontend.shared import formats
@@ -74,6 +76,7 @@ class OwnedStage:
     over: bool | None
     runbook: str
     alerts: list[Alert]
+    duties: list[DutyNow]
 
 
 @page("stages", Action.SLO_VIEW, "GET", shared=True)
@@ -82,7 +85,9 @@ def stages(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         "rows": _rows(viewer),
         "sets": viewer.may(Action.SLO_INSTALLATION),
         "runbooks": runbook_slugs(),
+        "duties": [(one, one) for one in Duty.values],
         "now": timezone.now(),
+        "learned_after": REQUESTS_MIN,
     }
     return show(request, viewer, "stages", "stages/list.html", context)
 
@@ -101,6 +106,25 @@ def stage_save(request: HttpRequest, viewer: Viewer, stage: str) -> str:
     return f"The owner of {LABELS[stage]} is saved."
 
 
+@changes("stages/<slug:stage>/duties", Action.SLO_INSTALLATION, "stages")
+def stage_duty_save(request: HttpRequest, viewer: Viewer, stage: str) -> str:
+    """Hand a duty over, from a day on."""
+    posted = request.POST
+    try:
+        begins = date.fromisoformat(posted.get("begins", ""))
+    except ValueError:
+        raise ValidationError({"begins": "Must be a date such as 2026-12-01."}) from None
+    made = duty_hand_over(
+        actor=viewer.user,
+        stage=stage,
+        duty=posted.get("duty", ""),
+        team=posted.get("team", "").strip(),
+        email=posted.get("email", "").strip(),
+        begins=begins,
+    )
+    return f"{made.team or 'The stage owner'} has {made.duty} from {made.begins} on."
+
+
 @page("runbooks", Action.SLO_VIEW, "GET", name="runbooks")
 def runbook_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     found = [(slug, title_of(runbook_text(slug))) for slug in runbook_slugs()]
@@ -111,7 +135,8 @@ def runbook_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @page("runbooks/<slug:slug>", Action.SLO_VIEW, "GET")
 def runbook(request: HttpRequest, viewer: Viewer, slug: str) -> HttpResponse:
     text = runbook_text(slug)
-    context = {"title": title_of(text), "text": to_html(text)}
+    owners = indicator_owners(slug.replace("-", "_"))
+    context = {"title": title_of(text), "text": to_html(text), "owners": owners}
     return show(request, viewer, "stages", "stages/runbook.html", context)
 
 
@@ -142,9 +167,10 @@ def _row(
         p95=formats.milliseconds(slow),
         few=few,
         count=found.count if found else 0,
-        over=None if few or slow is None else slow > owner.budget_us,
+        over=None if few or slow is None or not owner.judges else slow > owner.budget_us,
         runbook=runbook_path(owner.runbook),
         alerts=alerts,
+        duties=duties_now()[name],
     )
 
 

@@ -14,7 +14,8 @@ CHOICES = {
     "kernels": ("auto", "native", "torch"),
     "speculate": ("auto", "on", "off"),
     "quantize": tuple(QUANTIZE),
-    "kv_dtype": ("auto", "int8"),
+    "kv_dtype": ("auto", "int8", FP8),
+    "overlap": ("auto", "on", "off"),
 }
 # What suits a GPU where nothing else is asked for.
 GPU_DEFAULTS: dict[str, Any] = {
@@ -40,9 +41,11 @@ class CompactOptions:
     `threads` None leaves torch's own choice. `speculate` auto drafts tokens by prompt lookup, up to
     `drafts_max` per sequence and step, as long as that pays; on drafts in any case.
     `kernels` native is our own C code on CPUs that it is written for; auto takes it where it can.
-    `quantize` rounds weights that are stored in full, and `kv_dtype` int8 keys and values in the
+    `quantize` rounds weights that are stored in full, and `kv_dtype` keys and values in the
     cache (auto: they are as in `dtype`); only the native code can use whole numbers, and
-    only torch `fp8`, of models without experts.
+    only torch `fp8`, weights of it only in models without experts.
+    `overlap` plans a step while the one before is computed; auto does so on a GPU, since a CPU
+    computes both with the same cores.
     """
 
     name: str | None = None
@@ -62,6 +65,7 @@ class CompactOptions:
     kernels: str = "auto"
     quantize: str = "off"
     kv_dtype: str = "auto"
+    overlap: str = "auto"
 
     def __post_init__(self) -> None:
         check_fields(self, CHOICES, LEAST_ONE)

@@ -17,8 +17,7 @@ from inference.contract.tokens import Tokenize, Tokens
 from inference.contract.transfer import Transfer
 
 PROTOCOL_VERSION = 2
-# That one node serves.
-MODELS_MAX = 64
+MODELS_MAX = 64  # that one node serves
 FRAME_BYTES_MAX = 4 * 1024 * 1024
 ASSET_BYTES_MAX = 32 * 1024 * 1024
 ASSET_PART_BYTES = 1024 * 1024
@@ -30,8 +29,7 @@ REQUEST_JSON_BYTES_MAX = 3 * 1024 * 1024
 # tokens; or guessed, as for a server that was cut off before it reported.
 USAGE_SOURCES = ("", "engine", "engine_part", "estimate")
 CHOICES_MAX = 8
-# Of all the prompts of a job.
-JOB_CHOICES_MAX = 128
+JOB_CHOICES_MAX = 128  # of all the prompts of a job
 LOGPROBS_MAX = 20
 # About what a tokenizer makes of English; it weighs texts whose tokens are not known yet.
 BYTES_PER_TOKEN = 4
@@ -282,10 +280,14 @@ class Credits(Frame, tag="credits", frozen=True):
 
 
 class Pong(Frame, tag="pong", frozen=True):
-    """Answer to `Ping`, with the same number; `received` frames have come since the welcome."""
+    """Answer to `Ping`, with the same number; `received` frames have come since the welcome.
+
+    `cpu_permille` of the machine's processors were busy lately; None where that is unknown.
+    """
 
     number: int
     received: int = 0
+    cpu_permille: int | None = None
 
 
 class Offers(Frame, tag="offers", frozen=True):

@@ -20,6 +20,7 @@ from inference.compact.config.vocabulary import check_vocabulary
 from inference.compact.grammar.compiler import CompiledGrammar, GrammarCompiler
 from inference.compact.load.placement import Placement, choose_placement, layer_token_bytes
 from inference.compact.options import CompactOptions
+from inference.compact.run.ahead import AheadLoop
 from inference.compact.run.ceilings import measure_ceilings
 from inference.compact.run.loop import StepLoop
 from inference.compact.run.path import compute_path, stored_bytes
@@ -204,7 +205,9 @@ class CompactEngine:
     def _step_loop(self, runner: Runner, roofline: Roofline | None) -> StepLoop:
         pool = BlockPool(self.facts.kv_blocks, self.facts.block_size)
         stop_rules = StopRules(self._shape.eos, self.facts.context_window)
-        return StepLoop(runner, Scheduler(pool, self._options), stop_rules, clock_us, roofline)
+        ahead = self._placement.device == "cuda" and self._options.overlap == "auto"
+        make = AheadLoop if ahead or self._options.overlap == "on" else StepLoop
+        return make(runner, Scheduler(pool, self._options), stop_rules, clock_us, roofline)
 
     def account(self, step: Step, kv: KvEvents | None) -> None:
         """Update requests and cached blocks after a step; runs on the event loop."""

@@ -26,6 +26,7 @@ from inference.contract.codec import BadFrame, decode_from_gateway, encode
 from inference.contract.replay import Replay, Resume, Resumed
 from inference.node import options
 from inference.node.options import RESUME_S
+from inference.node.processors import Processors
 
 log = logging.getLogger(__name__)
 
@@ -123,6 +124,7 @@ class GatewayLink:
         self.gateway = ""
         self._credential = credential
         self._hub = hub
+        self._processors = Processors()
         self._session: Session | None = None
         self._session_name = ""
         self._outbound: deque[bytes] = deque()
@@ -281,7 +283,8 @@ class GatewayLink:
             session.received += 1
             if isinstance(frame, frames.Ping):
                 session.replay.forget(frame.received)
-                self.send(frames.Pong(number=frame.number, received=session.received))
+                busy, count = self._processors.busy_permille(), session.received
+                self.send(frames.Pong(number=frame.number, received=count, cpu_permille=busy))
             else:
                 self._hub.on_frame(self, frame)
 

@@ -7,6 +7,9 @@ from tests.core.route import Route as R
 
 SLOS = "api/slos/organizations/<org:organization_id>"
 ONE_OBJECTIVE = f"{SLOS}/objectives/<objective:objective_id>"
+ONE_ALERT = f"{SLOS}/alerts/<alert:alert_id>"
+ONE_STAGE = "api/slos/stages/<slug:stage>"
+DUTY_OWNER = {"team": "us", "begins": "2999-01-01"}
 OBJECTIVE = {"name": "made", "indicator": "availability", "target_ppm": 990_000, "team": "us"}
 STAGE_OWNER = {"team": "us", "budget_us": 5_000, "runbook": "s1-admission"}
 
@@ -21,8 +24,18 @@ ROUTES: tuple[R, ...] = (
     R("GET", "slos/<objective:objective_id>", Action.SLO_VIEW),
     R("GET", "slos/<objective:objective_id>.csv", Action.SLO_VIEW),
     R("POST", "slos/<objective:objective_id>/change", Action.SLO_MANAGE),
+    R("POST", "slos/<objective:objective_id>/silence", Action.SLO_HANDLE, {"minutes": 5}),
+    R("POST", "slos/alerts/<alert:alert_id>", Action.SLO_HANDLE, {"act": "acknowledge"}),
+    R("POST", "slos/channels/<channel:channel_id>/test", Action.SLO_MANAGE),
+    R("PUT", f"{ONE_OBJECTIVE}/silence", Action.SLO_HANDLE, {"minutes": 5}),
+    R("POST", f"{ONE_ALERT}/acknowledge", Action.SLO_HANDLE),
+    R("PUT", f"{ONE_ALERT}/assignee", Action.SLO_HANDLE, {"email": ""}),
+    R("GET", f"{SLOS}/deliveries", Action.SLO_MANAGE),
+    R("POST", f"{SLOS}/channels/<channel:channel_id>/test", Action.SLO_MANAGE),
+    R("PUT", f"{ONE_STAGE}/duties/<slug:duty>", Action.SLO_INSTALLATION, DUTY_OWNER),
     R("GET", "stages", Action.SLO_VIEW),
     R("POST", "stages/<slug:stage>", Action.SLO_INSTALLATION),
+    R("POST", "stages/<slug:stage>/duties", Action.SLO_INSTALLATION),
     R("GET", "runbooks", Action.SLO_VIEW),
     R("GET", "runbooks/<slug:slug>", Action.SLO_VIEW),
     R("GET", f"{SLOS}/objectives", Action.SLO_VIEW),

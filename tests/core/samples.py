@@ -15,11 +15,12 @@ from controlplane.catalog.prompts import PromptVersions, prompt_create
 from controlplane.connections.keys import key_add
 from controlplane.contents.services import Keeping, contents_configure
 from controlplane.core.audit.entries import OPERATOR
-from controlplane.core.permissions import Role
+from controlplane.core.permissions import Role, organization_scope
 from controlplane.fleet.models import ModelDigest
 from controlplane.fleet.services import TokenDraft, node_credential_create, token_create
 from controlplane.hosts.services import DeploymentDraft, deployment_create, host_add
 from controlplane.routing.services import RuleVersions
+from controlplane.slos.models import Alert, Objective
 from controlplane.slos.services import channel_add, objective_create
 from controlplane.tenants.adminkeys.models import KEY_ACTIONS
 from controlplane.tenants.adminkeys.services import AdminKeyDraft, adminkey_create
@@ -61,6 +62,7 @@ class Things:
     admin_key: uuid.UUID
     invitation: uuid.UUID
     objective: uuid.UUID
+    alert: uuid.UUID
     channel: uuid.UUID
     connection: uuid.UUID
     connection_key: uuid.UUID
@@ -120,6 +122,8 @@ SAMPLES: dict[str, Sample] = {
     "objective_id": of_tenant(lambda t: t.objective),
     "connection_id": Sample(lambda t: t.connection),
     "keys/key_id": Sample(lambda t: t.connection_key),
+    "alert_id": of_tenant(lambda t: t.alert),
+    "duty": Sample(lambda t: "routing"),
     "channel_id": of_tenant(lambda t: t.channel),
     "stage": Sample(lambda t: "s1_admission"),
     "runbooks/slug": Sample(lambda t: "ttft"),
@@ -158,6 +162,7 @@ def make_things() -> Things:
         model=MODEL, digest="0" * 64, offered_by="node-1", decided_at=timezone.now()
     )
     connection = make_connection()
+    objective = objective_create(actor=cast.alice, organization=cast.acme.id, draft=draft())
     return Things(
         cast=cast,
         callers=Callers(users, key.secret, _admin_secret(cast)),
@@ -176,7 +181,8 @@ def make_things() -> Things:
         invitation=invitation_create(
             actor=cast.alice, organization=cast.acme, email="soon@example.org", role=Role.VIEWER
         )[0].id,
-        objective=objective_create(actor=cast.alice, organization=cast.acme.id, draft=draft()).id,
+        objective=objective.id,
+        alert=_alert(objective),
         channel=channel_add(
             actor=cast.alice, organization=cast.acme.id, kind="email", address="ops@example.org"
         ).id,
@@ -187,6 +193,15 @@ def make_things() -> Things:
         batch=make_batch(cast.acme.id, cast.project.id),
         export=made_by_job(cast, month_spec(cast.acme.id, "usage"))[0].id,
     )
+
+
+def _alert(objective: Objective) -> uuid.UUID:
+    """One that fires."""
+    with organization_scope([objective.organization]):
+        fired = {"severity": "ticket", "rule": "ticket_slow"}
+        return Alert.objects.create(
+            organization=objective.organization, objective=objective, **fired
+        ).id
 
 
 def _said(cast: Cast, request: uuid.UUID) -> uuid.UUID:

@@ -97,6 +97,14 @@ def test_empty_and_zero() -> None:
     assert of([0, 0, 5]).percentile(1.0) == 5
 
 
+def test_the_share_below_a_value_is_exact_to_its_bucket() -> None:
+    found = of([0, 0, 1_000, 10_000])
+    shares = [found.share_below(value) for value in (0, 1, 1_000, 5_000, 10_000, 10**9)]
+    assert shares == [0.0, 0.5, 0.5, 0.75, 0.75, 1.0]
+    assert Histogram.from_bytes(found.to_bytes()).share_below(5_000) == 0.75
+    assert Histogram().share_below(5) is None
+
+
 @pytest.mark.parametrize("data", [b"", b"\x00" * 10, Histogram().to_bytes() + b"x"])
 def test_broken_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="histogram"):

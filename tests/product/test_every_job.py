@@ -24,8 +24,10 @@ from controlplane.contents.services import Keeping, contents_configure
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.jobs.lives import connect_redis, lives_read
 from controlplane.embedded import stack
+from controlplane.fleet.services import node_credential_create
 from controlplane.kernel.ids import new_request_id
 from controlplane.routing.services import RuleVersions
+from controlplane.slos.learning import REQUESTS_MIN
 from controlplane.slos.models import EVERYONE
 from controlplane.slos.services import channel_add, objective_create
 from tests.support.batches import make_batch
@@ -105,6 +107,15 @@ def a_budget_that_turns(scene: Scene) -> None:
         " VALUES (%s, %s, 1000, 0, 0, 0, now() - interval '2 days', now() - interval '1 day',"
         " false, 'day', 'UTC', '{50}')",
         *[scene.cast.acme.id] * 2,
+    )
+
+
+def an_old_moment(_: Scene) -> None:
+    made = node_credential_create(actor=OPERATOR, name="n1", pool="default")
+    rows(
+        "INSERT INTO node_moments (node_id, at, running, waiting, step_us)"
+        " VALUES (%s, now() - interval '4 days', 1, 0, 5)",
+        made.credential.node_id,
     )
 
 
@@ -265,6 +276,7 @@ WORKS = (
         not_there("batch_files"),
     ),
     Work("contents.forget", what_is_kept_no_more, not_there("kept_contents")),
+    Work("fleet.moments_forget", an_old_moment, not_there("node_moments")),
     Work("insights.hygiene_forget", old_hygiene, not_there("hygiene_hours")),
     Work(
         "routing.ruleset_canary_watch",
@@ -272,6 +284,11 @@ WORKS = (
         not_there("rule_sets WHERE state = 'canary'"),
     ),
     Work("slos.objectives_evaluate", an_outage, there("slo_alerts")),
+    Work(
+        "slos.stage_budgets_learn",
+        lambda _: store([make_record() for _ in range(REQUESTS_MIN)]),
+        there("slo_stage_owners WHERE learned_from > 0"),
+    ),
     Work("composed.outside_dial", NOTHING, is_dialled),
     Work("slos.messages_send", NOTHING, there("slo_deliveries WHERE sent_at IS NOT NULL")),
     Work("slos.counts_roll_up", NOTHING, there("slo_counts WHERE step_s = 86400")),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
 import msgspec
 import pytest
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, ValidationError
@@ -11,7 +14,8 @@ from controlplane.core.permissions import organization_scope
 from controlplane.kernel.objectives.counting import INDICATORS
 from controlplane.kernel.spans import STAGES
 from controlplane.slos import selectors, services
-from controlplane.slos.channels import messages
+from controlplane.slos.channels import words
+from controlplane.slos.duties import duties_now, duty_hand_over
 from controlplane.slos.models import EVERYONE, Alert
 from controlplane.slos.runbooks import runbook_of, runbook_slugs
 from controlplane.tenants.models import User
@@ -61,10 +65,10 @@ def test_an_alert_of_a_stage_names_who_answers_for_it(database: str) -> None:
         draft=draft(indicator="stage:s1_admission", threshold=5_000, team="edge"),
     )
     alert = Alert(objective=made, severity="page", rule="page_quick", organization=EVERYONE)
-    told = messages.payload(alert, "firing", alert.id)
+    told = words.payload(alert, "firing", alert.id)
     assert told["owner"] == {"team": "edge", "email": "platform@example.org"}
     assert told["runbook"] == "/runbooks/s1-admission"
-    assert "owner: edge" in messages.words(alert, "firing")
+    assert "owner: edge" in words.words(alert, "firing")
     assert selectors.stage_alerts(actor=OPERATOR, organizations=[EVERYONE]) == {}
     with organization_scope([EVERYONE]):
         alert.save()
@@ -72,6 +76,57 @@ def test_an_alert_of_a_stage_names_who_answers_for_it(database: str) -> None:
     assert {name: [one.id for one in each] for name, each in found.items()} == {
         "stage:s1_admission": [alert.id]
     }
+
+
+def test_a_duty_is_handed_over_on_a_day_and_stands_on_pages_alerts_and_runbooks(
+    database: str,
+) -> None:
+    cast = make_cast()
+    User.objects.filter(id=cast.alice.id).update(is_staff=True)
+    alice, bob = signed_in(User.objects.get(id=cast.alice.id)), signed_in(cast.bob)
+    today = datetime.now(UTC).date()
+    later = today + timedelta(days=30)
+    for team, begins in (("router", today), ("edge", later)):
+        form = {"duty": "routing", "team": team, "begins": begins.isoformat()}
+        told = alice.post("/stages/s4_route/duties", form, follow=True).content.decode()
+        assert f"{team} has routing from {begins} on." in told
+        assert bob.post("/stages/s4_route/duties", form).status_code == 403
+    page = " ".join(bob.get("/stages").content.decode().split())
+    assert f"routing: router (from {later} edge)" in page
+    assert "Routing of s4_route: router." in bob.get("/runbooks/s4-route").content.decode()
+    duties = {one.duty: one for one in duties_now()["s4_route"]}
+    assert (duties["routing"].team, duties["limits"].team) == ("router", "")
+    assert {one.duty: one.team for one in duties_now(later)["s4_route"]}["routing"] == "edge"
+    body = msgspec.json.encode({"team": "", "begins": str(later)})
+    path = "/api/slos/stages/s4_route/duties/routing"
+    answer = alice.put(path, body, content_type="application/json")
+    (routing,) = [one for one in answer.json()["duties"] if one["duty"] == "routing"]
+    assert (routing["next_team"], routing["next_begins"]) == ("", str(later))
+    made = services.objective_create(
+        actor=OPERATOR,
+        organization=EVERYONE,
+        draft=draft(indicator="cache_hit", threshold=500_000),
+    )
+    alert = Alert(objective=made, severity="page", rule="page_quick", organization=EVERYONE)
+    assert "routing of s4_route: router" in words.words(alert, "firing")
+
+
+@pytest.mark.parametrize(
+    ("changed", "field"),
+    [
+        ({"duty": "coffee"}, "duty"),
+        ({"team": "x" * 101}, "team"),
+        ({"email": "x"}, "email"),
+        ({"begins": date(2020, 1, 1)}, "begins"),
+    ],
+)
+def test_what_is_wrong_with_a_hand_over_is_told_at_its_field(
+    database: str, changed: dict[str, Any], field: str
+) -> None:
+    usual = {"duty": "index", "team": "us", "email": "", "begins": datetime.now(UTC).date()}
+    with pytest.raises(ValidationError) as caught:
+        duty_hand_over(actor=OPERATOR, stage="s4_route", **{**usual, **changed})
+    assert set(caught.value.message_dict) == {field}
 
 
 def test_a_runbook_ships_for_every_indicator_and_stage() -> None:

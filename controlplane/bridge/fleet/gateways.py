@@ -174,6 +174,7 @@ def link_facts(link: NodeLink) -> dict[str, object]:
         "breaker_cause": breaker.cause,
         "kv_blocks": link.hello.kv_blocks,
         "epoch": link.hello.epoch,
+        "cpu_permille": link.cpu_permille,
     }
     if load is not None:
         facts |= {

@@ -84,7 +84,7 @@ RANGES: Mapping[type[msgspec.Struct], Mapping[str, Range]] = {
     KvEvents: {"seq": (0, COUNTER_MAX)},
     Credits: {"number": (0, COUNTER_MAX), "credits": (0, limits.CREDITS_MAX)},
     Draining: {"deadline_s": (0, DRAIN_S_MAX)},
-    Pong: {"received": (0, COUNTER_MAX)},
+    Pong: {"received": (0, COUNTER_MAX), "cpu_permille": (0, 1_000)},
     Resume: {"received": (0, COUNTER_MAX), "held": (0, COUNTER_MAX)},
 }
 _NONE: Mapping[str, Range] = {}

@@ -9,6 +9,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import compress
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from controlplane.gateway.nodes.packed import BlockTable
 from inference.contract.blocks import split_hashes
 from inference.contract.frames import KvEvents
@@ -17,7 +20,6 @@ from inference.contract.frames import KvEvents
 FEW_NODES = 16
 # Buckets that are looked through for blocks of nodes that left, with each change of the index.
 SWEPT_AT_ONCE = 8
-DIGITS_TO_FLAGS = bytes.maketrans(b"01", b"\x00\x01")
 
 
 class BadEvents(ValueError):
@@ -197,10 +199,28 @@ class PrefixIndex:
             found.update(dict.fromkeys(self.names(level.nodes & ~deeper.nodes), level.blocks))
         return found
 
+    def depths(self, levels: Sequence[Level]) -> NDArray[np.int64]:
+        """The same by place of the node, with 0 for all others; at -1 is that of no node."""
+        found = np.zeros(len(self._names) + 1, np.int64)
+        for blocks, nodes in levels:
+            if nodes.bit_count() > FEW_NODES:
+                flags = _flags(nodes)
+                found[: len(flags)][flags] = blocks
+                continue
+            while nodes:
+                lowest = nodes & -nodes
+                found[lowest.bit_length() - 1] = blocks
+                nodes ^= lowest
+        return found
+
+    def place(self, node: str) -> int:
+        """Where `depths` has it, as long as it stays; -1 where it is not here."""
+        entry = self._nodes.get(node)
+        return -1 if entry is None else entry.bit.bit_length() - 1
+
     def names(self, nodes: int) -> Iterable[str]:
         if nodes.bit_count() > FEW_NODES:
-            flags = f"{nodes:b}"[::-1].encode().translate(DIGITS_TO_FLAGS)
-            return compress(self._names, flags)
+            return compress(self._names, _flags(nodes).tolist())
         names = []
         while nodes:
             lowest = nodes & -nodes
@@ -252,6 +272,12 @@ class PrefixIndex:
             for number in self._table.sweep(SWEPT_AT_ONCE, sets.dead):
                 sets.use(number, -1)
         return len(moved)
+
+
+def _flags(nodes: int) -> NDArray[np.bool_]:
+    """By place whether a node is in the bitmap, up to its last."""
+    packed = np.frombuffer(nodes.to_bytes(-(-nodes.bit_length() // 8), "little"), np.uint8)
+    return np.unpackbits(packed, count=nodes.bit_length(), bitorder="little").view(np.bool_)
 
 
 def _hashes(field: str, packed: bytes) -> list[bytes]:

@@ -53,6 +53,7 @@ class NodeLink(LinkFacts):
         super().__init__(identity, known, Session(LinkSocket(self, send=send, close=close)))
         self.limits = limits
         self.load: frames.Step | None = None
+        self.cpu_permille: int | None = None
         released = partial(host.freed, self)
         self.jobs = LinkJobs(self.account, known, send=self.send_bytes, released=released)
         self.questions = TokenQuestions(self.send_bytes)
@@ -355,6 +356,7 @@ class NodeLink(LinkFacts):
             raise BadClaim("pong.number: never sent")
         if not self.session.confirm(frame.received):
             raise BadClaim("pong.received: never sent")
+        self.cpu_permille = frame.cpu_permille
         if self._liveness.ponged(idle=not self.jobs):
             self.breaker.probe()
 

@@ -1,6 +1,8 @@
 """Which models the connected nodes serve together; nodes that disagree on one are left out."""
 
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 
 import msgspec
 
@@ -11,7 +13,14 @@ from inference.contract.frames import ModelOffer
 from inference.text.model_text import ModelText
 
 
-class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
+class NodeGroup(msgspec.Struct, frozen=True):
+    """Nodes of one model, pool and region, and the sizes of their blocks in tokens."""
+
+    nodes: tuple[NodeLink, ...]
+    block_sizes: frozenset[int]
+
+
+class ServedModel(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A model with its text objects and the nodes that take jobs for it now, without ejected ones.
 
     `takes_text`: its engines take the request's own messages; `text` is None where nobody but they
@@ -35,6 +44,27 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     def scores(self) -> bool:
         """Whether it is a cross-encoder."""
         return self.dimensions == (1,)
+
+    def groups(self, pool: str, required: frozenset[Capability]) -> Mapping[str, NodeGroup]:
+        """By region the nodes of a pool that can do all that is required.
+
+        Worked out once: when any node changes, there is another `ServedModel`.
+        """
+        found = self._groups.get((pool, required))
+        if found is None:
+            regions: defaultdict[str, list[NodeLink]] = defaultdict(list)
+            for link in self.nodes:
+                if link.hello.pool == pool and link.abilities >= required:
+                    regions[link.hello.region].append(link)
+            found = self._groups[pool, required] = {
+                region: NodeGroup(tuple(links), frozenset(each.hello.block_size for each in links))
+                for region, links in regions.items()
+            }
+        return found
+
+    @cached_property
+    def _groups(self) -> dict[tuple[str, frozenset[Capability]], dict[str, NodeGroup]]:
+        return {}
 
     def can(self, capability: Capability) -> bool:
         """Whether some of its nodes can."""

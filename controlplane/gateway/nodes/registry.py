@@ -27,6 +27,7 @@ from controlplane.gateway.nodes.limits import (
 )
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.measured.breaker import BreakerState, KnownNodes
+from controlplane.gateway.nodes.measured.loads import LoadTable
 from controlplane.gateway.nodes.models import Approval, ServedModel, served_models
 from controlplane.gateway.nodes.peers import cap_probing, eject_slow
 from controlplane.gateway.nodes.reports import JobTickets, LateReports, OnReport
@@ -71,6 +72,7 @@ class Fleet:
         self._joining: set[NodeLink] = set()
         self._models: dict[str, ServedModel] = {}
         self._indexes: dict[int, PrefixIndex] = {}
+        self._loads = LoadTable(NODES_MAX)
         self._epochs = Epochs()
         self._known = KnownNodes(eject_s=self.limits.eject_s, changed=self._refresh)
         self._approvals: Mapping[str, Approval] | None = None
@@ -198,6 +200,7 @@ class Fleet:
         self._links[hello.node] = link
         self._known.join(hello.node, link.known)
         self.index(hello.block_size).join(hello.node, hello.kv_blocks)
+        self._loads.join(link.account)
 
     def resume(self, link: NodeLink, frame: Resume) -> bool:
         """Hand the socket of a new link to the one whose session this is; False if there is none.
@@ -229,6 +232,7 @@ class Fleet:
         del self._links[name]
         self._known.leave(name)
         self.index(link.hello.block_size).drop(name)
+        self._loads.drop(link.account)
         log.info("node left name=%s reason=%r jobs=%d", name, reason, len(link.jobs))
         if not link.orders.quarantined:
             self._observe(link, DISCONNECTED, reason=reason)

@@ -8,7 +8,7 @@ from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.places import Places
 from controlplane.gateway.plan import PlannedStep
 from controlplane.gateway.results import Cluster
-from controlplane.gateway.s2_balance.health import able_nodes, healthy_nodes
+from controlplane.gateway.s2_balance.health import able_nodes, healthy_model
 from controlplane.gateway.s2_balance.load import pick_region
 from controlplane.gateway.s2_balance.proximity import near_regions
 
@@ -25,18 +25,15 @@ def balance(call: Call, ask: Ask, step: PlannedStep, state: BalancePorts) -> Clu
     """Choose the cluster; raises `Refusal`: 503 when no node serves the model, 400 when none of
     them can do what a parameter asks for.
     """
-    model, fleet = step.model, state.fleet
-    served = fleet.models().get(model.name)
-    nodes = healthy_nodes(call, served, model=model.name, pool=step.pool, task=model.task)
-    nodes = able_nodes(nodes, model=model.name, required=ask.required)
+    model, found = step.model, state.fleet.models().get(step.model.name)
+    served = healthy_model(call, found, model=model.name, pool=step.pool, task=model.task)
+    groups = able_nodes(served, step.pool, ask.required)
     regions = near_regions(
         call,
-        {link.hello.region for link in nodes},
+        groups.keys(),
         client_region=state.places.region_of(call),
         own_region=state.region,
     )
-    region = pick_region(call, regions, nodes)
-    here = nodes
-    if len(regions) > 1:
-        here = tuple([link for link in nodes if link.hello.region == region])
-    return Cluster(region, here, fleet.models()[model.name])
+    region = pick_region(call, regions, groups)
+    group = groups[region]
+    return Cluster(region, group.nodes, served, group.block_sizes)

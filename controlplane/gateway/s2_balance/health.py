@@ -3,39 +3,43 @@
 from collections.abc import Mapping
 
 from controlplane.gateway.call import Call
-from controlplane.gateway.nodes.link import NodeLink
-from controlplane.gateway.nodes.models import ServedModel
+from controlplane.gateway.nodes.models import NodeGroup, ServedModel
 from controlplane.gateway.refusal import bad_field, no_node
 from controlplane.kernel.spans import INDEX
 from inference.contract.capabilities import Capability
 
 HEALTH = INDEX["s2_balance.health"]
+NOTHING = frozenset[Capability]()
 
 
-def healthy_nodes(
+def healthy_model(
     call: Call, served: ServedModel | None, *, model: str, pool: str, task: str
-) -> tuple[NodeLink, ...]:
-    """Ready nodes of the pool; raises `Refusal` (503) at once when there is none.
+) -> ServedModel:
+    """The model, if it has ready nodes in the pool; raises `Refusal` (503) at once otherwise.
 
     A node that offers the model for another task than the catalog's is no node of it.
     """
     began = call.spans.clock()
-    nodes: tuple[NodeLink, ...] = ()
-    if served is not None and bool(served.dimensions) == (task == "embed"):
-        nodes = tuple([link for link in served.nodes if link.hello.pool == pool])
+    if served is not None and bool(served.dimensions) != (task == "embed"):
+        served = None
+    nodes = served is not None and served.groups(pool, NOTHING)
     call.spans.add(HEALTH, began)
-    if not nodes:
+    if served is None or not nodes:
         raise no_node(model)
-    return nodes
+    return served
 
 
 def able_nodes(
-    nodes: tuple[NodeLink, ...], *, model: str, required: Mapping[Capability, str]
-) -> tuple[NodeLink, ...]:
-    """Those that can do all that is asked for, by which field; raises `Refusal` (400)."""
-    for capability, field in required.items():
-        nodes = tuple(link for link in nodes if capability in link.abilities)
-        if not nodes:
-            message = f"No node of '{model}' supports '{field}'."
+    served: ServedModel, pool: str, required: Mapping[Capability, str]
+) -> Mapping[str, NodeGroup]:
+    """By region the nodes that can do all that is asked for, by which field; raises `Refusal`
+    (400).
+    """
+    groups = served.groups(pool, frozenset(required) if required else NOTHING)
+    needed: set[Capability] = set()
+    for capability, field in required.items() if not groups else ():
+        needed.add(capability)
+        if not served.groups(pool, frozenset(needed)):
+            message = f"No node of '{served.name}' supports '{field}'."
             raise bad_field(field, message, "unsupported_parameter")
-    return nodes
+    return groups

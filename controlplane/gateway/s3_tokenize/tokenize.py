@@ -91,6 +91,5 @@ def tokenize(
 ) -> Prompt:
     """Window and block hashes for encoded tokens; raises `Refusal` (400)."""
     fits = fit_window(call, ask, prompt_tokens=len(tokens), window=window)
-    block_sizes = [link.hello.block_size for link in cluster.nodes]
-    chains = hash_blocks(call, tokens, block_sizes=block_sizes, salt=salt)
+    chains = hash_blocks(call, tokens, block_sizes=cluster.block_sizes, salt=salt)
     return Prompt(tokens, chains, fits, salt)

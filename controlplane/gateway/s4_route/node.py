@@ -23,7 +23,7 @@ NODE = INDEX["s4_route.node"]
 def pick_node(
     call: Call, sought: Sought, fleet: Fleet, memory: RoutingMemory, *, nodes: tuple[NodeLink, ...]
 ) -> Placement:
-    """The best of `nodes`; one must have a credit."""
+    """The best of those of `nodes` that have a credit; one must."""
     roster = memory.roster(nodes)
     overlap = find_overlap(call, sought, fleet, memory, roster=roster)
     began = call.spans.clock()
@@ -31,13 +31,13 @@ def pick_node(
     means = memory.means(sought.model)
     if means.is_due(now_s):
         # Those without a credit, too: what is busy counts most when most are.
-        means.observe(memory.roster(fleet.candidates(sought.model) or nodes).accounts, now_s)
-    choice = choose(
-        roster.accounts, overlap.cached, sought.tokens, means, now_s=now_s, draw=random.random()
-    )
-    if overlap.index == "ring" or (sought.key and not any(overlap.cached)):
+        every = memory.roster(fleet.candidates(sought.model) or nodes)
+        means.observe(every.loads or every.accounts, now_s)
+    nodes_now, draw = roster.loads or roster.accounts, random.random()
+    choice = choose(nodes_now, overlap.cached, sought.tokens, means, now_s=now_s, draw=draw)
+    if overlap.index == "ring" or (sought.key and not overlap.most):
         choice = NodeChoice(_by_ring(sought, fleet, memory, roster), choice.costs)
-    link, cached = nodes[choice.place], overlap.cached[choice.place]
+    link, cached = nodes[choice.place], int(overlap.cached[choice.place])
     receipt = make_receipt(sought, overlap, roster, choice, memory=memory, now_s=now_s)
     if chain := sought.chains[link.hello.block_size]:
         link.account.sent.add(chain, now_s)
@@ -52,6 +52,9 @@ def _by_ring(sought: Sought, fleet: Fleet, memory: RoutingMemory, roster: Roster
         for name, account in zip(roster.names, roster.accounts, strict=True)
         if account.credits_left > 0
     }
-    names = {link.identity.name for link in fleet.candidates(sought.model)}
-    ring = memory.ring(tuple(sorted(names.union(loads))))
-    return roster.names.index(ring.pick(sought.key or sought.head, loads))
+    every = memory.roster(fleet.candidates(sought.model))
+    names = every.sorted_names
+    if not loads.keys() <= every.by_name.keys():
+        names = tuple(sorted(loads.keys() | every.by_name.keys()))
+    ring = memory.ring(names)
+    return roster.by_name[ring.pick(sought.key or sought.head, loads)]

@@ -129,10 +129,10 @@ class WaitingRoom:
     async def roomy(
         self, call: Call, lane: QueueLane, nodes: Callable[[], Nodes], *, claim: QueuedRequest
     ) -> Nodes:
-        """Nodes that take a job now, waiting for one if need be; `lane` stands for `nodes`.
+        """Nodes of which one takes a job now, waiting for it if need be; `lane` stands for `nodes`.
 
-        A credit of theirs is the caller's as long as it dispatches without another await.
-        Raises `NoRoom`, or `ClientGone`.
+        Full ones are among them, since a decision looks at all together. A credit of theirs is the
+        caller's as long as it dispatches without another await. Raises `NoRoom`, or `ClientGone`.
         """
         began = call.spans.clock()
         try:
@@ -144,7 +144,7 @@ class WaitingRoom:
             call.spans.add(SATURATION, began)
 
     def pass_by(self, call: Call, line: LineKey, nodes: Nodes, claim: QueuedRequest) -> Nodes:
-        """Those of `nodes` that take a job now, where nobody waits for any; else none."""
+        """The nodes, if one takes a job now and nobody waits for any; else none."""
         began = call.spans.clock()
         free: Nodes = ()
         if not self._queue and (free := self._free(nodes)):
@@ -279,7 +279,17 @@ class WaitingRoom:
             self._look_later()
 
     def _free(self, nodes: Nodes) -> Nodes:
-        return tuple([link for link in nodes if self._room(link) > 0])
+        """The nodes as they are, if one of them takes a job now, else none; without those whose
+        last credits are promised.
+        """
+        if self._promised:
+            promised = {link for link in self._promised if self._room(link) <= 0}
+            if not promised.isdisjoint(nodes):
+                nodes = tuple([link for link in nodes if link not in promised])
+        for link in nodes:
+            if self._room(link) > 0:
+                return nodes
+        return ()
 
     def _room(self, link: NodeLink) -> int:
         """Credits of a node that nobody has been promised."""

@@ -56,7 +56,7 @@ class Embedding:
         encoded = await self._tokens(cluster.served, step.model)
         return Prompt(
             tokens=list(chain.from_iterable(encoded)),
-            chains={link.hello.block_size: [] for link in cluster.nodes},
+            chains={size: [] for size in cluster.block_sizes},
             output_tokens=0,
             salt=b"",
         )

@@ -134,8 +134,8 @@ def _placed(call: Call, asked: Asked, prepared: Prepared, state: AppState) -> Wa
     roster = state.routing.roster(cluster.nodes)
     sought = sought_of(asked, prepared)
     overlap = find_overlap(call, sought, state.fleet, state.routing, roster=roster)
-    place = max(range(len(overlap.cached)), key=overlap.cached.__getitem__)
-    link, cached = cluster.nodes[place], overlap.cached[place]
+    cached = overlap.most
+    link = cluster.nodes[list(overlap.cached).index(cached)]
     reuse = Reuse(delivered=cached, predicted=cached, available=cached)
     inquiry = inquiry_of(asked, prepared, link, reuse)
     miss = None

@@ -6,7 +6,6 @@ One message per alert, event and channel or owner, which constraints see to.
 import uuid
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from datetime import datetime, timedelta
-from typing import Any
 
 import msgspec
 import structlog
@@ -19,8 +18,6 @@ from controlplane.core.permissions import organization_scope
 from controlplane.core.queries import rows
 from controlplane.core.seal import BrokenSeal
 from controlplane.kernel.clock import monotonic_s, wall_s
-from controlplane.kernel.ids import public_id
-from controlplane.kernel.objectives.burn import ABSENT, MILLION
 from controlplane.slos.channels.delivery import (
     EMAIL,
     SIGNATURE,
@@ -31,9 +28,15 @@ from controlplane.slos.channels.delivery import (
     signature,
     signing_secret,
 )
+from controlplane.slos.channels.words import (
+    TEST_SUBJECT,
+    TEST_WORDS,
+    payload,
+    subject,
+    test_payload,
+    words,
+)
 from controlplane.slos.models import ADDRESS_CHARS_MAX, Alert, Channel, Delivery
-from controlplane.slos.runbooks import ABSENT_RUNBOOK, runbook_url
-from controlplane.slos.standings import FIRING
 
 RESEALED = "the address was encrypted with another key: remove the channel and add it again"
 ATTEMPTS_MAX = 8
@@ -47,7 +50,6 @@ SENDERS, SHARE = 4, 2
 DUE_MAX = 20
 # Another worker leaves a message alone for as long as one may take to send.
 CLAIM = timedelta(minutes=2)
-PERCENT_PPM = MILLION / 100
 log = structlog.get_logger(__name__)
 
 
@@ -144,15 +146,19 @@ def _claim(organization: uuid.UUID, delivery_id: uuid.UUID) -> Delivery | None:
 
 def _deliver(delivery: Delivery) -> None:
     alert, event, address = delivery.alert, delivery.event, address_to(delivery)
+    if alert is None:
+        title, text, told = TEST_SUBJECT, TEST_WORDS, test_payload(delivery)
+    else:
+        title, text = subject(alert, event), words(alert, event)
+        told = payload(alert, event, delivery.id)
     if delivery.kind == EMAIL:
-        if not mail_send(to=[address], subject=subject(alert, event), text=words(alert, event)):
+        if not mail_send(to=[address], subject=title, text=text):
             raise NotReached("no mail server accepted it")
         return
     if delivery.kind == SLACK:
-        body = msgspec.json.encode({"text": f"*{subject(alert, event)}*\n{words(alert, event)}"})
-        post(address, body, {})
+        post(address, msgspec.json.encode({"text": f"*{title}*\n{text}"}), {})
         return
-    body = msgspec.json.encode(payload(alert, event, delivery.id))
+    body = msgspec.json.encode(told)
     secret = signing_secret(delivery.channel_id or delivery.id)
     post(address, body, {SIGNATURE: signature(secret, body, int(wall_s()))})
 
@@ -166,60 +172,3 @@ def address_to(delivery: Delivery) -> str:
         return address_of(channel.id, channel.organization, bytes(channel.sealed))
     except BrokenSeal:
         raise NotReached(RESEALED) from None
-
-
-def subject(alert: Alert, event: str) -> str:
-    """One line: what happened to which objective."""
-    word = {"page": "at risk", "ticket": "burning its budget", ABSENT: "without data"}
-    told = word[alert.severity] if event == FIRING else "recovered"
-    return f"Objective {alert.objective.name}: {told}"
-
-
-def words(alert: Alert, event: str) -> str:
-    objective = alert.objective
-    lines = [
-        f"{objective.indicator}, target {objective.target_ppm / PERCENT_PPM:g} % over"
-        f" {objective.period_days} days",
-        f"{alert.severity} by {alert.rule} since {alert.created_at:%Y-%m-%d %H:%M:%S} UTC",
-    ]
-    if alert.burn_long is not None and alert.burn_short is not None:
-        lines.append(
-            f"burn rate {alert.burn_long:.3g} in the long window, {alert.burn_short:.3g} in the"
-            " short one, where 1 spends the budget exactly over the period"
-        )
-    if event != FIRING and alert.recovered_at is not None:
-        lines.append(f"recovered {alert.recovered_at:%Y-%m-%d %H:%M:%S} UTC")
-    lines += [f"automatic action: {act}" for act in alert.acts]
-    lines.append(f"owner: {objective.team} {objective.email}".strip())
-    lines.append(f"runbook: {runbook_url(_runbook(alert))}")
-    return "\n".join(lines)
-
-
-def payload(alert: Alert, event: str, delivery_id: uuid.UUID) -> dict[str, Any]:
-    """The message for programs; `id` is the same in every try, so that a repeat can be told."""
-    objective = alert.objective
-    return {
-        "id": public_id("delivery", delivery_id),
-        "event": f"alert.{event}",
-        "alert": public_id("alert", alert.id),
-        "severity": alert.severity,
-        "rule": alert.rule,
-        "since": alert.created_at,
-        "recovered_at": alert.recovered_at,
-        "burn_rate": {"long": alert.burn_long, "short": alert.burn_short},
-        "acts": alert.acts,
-        "objective": {
-            "id": public_id("objective", objective.id),
-            "name": objective.name,
-            "indicator": objective.indicator,
-            "target_ppm": objective.target_ppm,
-            "period_days": objective.period_days,
-            "version": objective.version,
-        },
-        "owner": {"team": objective.team, "email": objective.email},
-        "runbook": runbook_url(_runbook(alert)),
-    }
-
-
-def _runbook(alert: Alert) -> str:
-    return ABSENT_RUNBOOK if alert.severity == ABSENT else alert.objective.runbook

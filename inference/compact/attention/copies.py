@@ -57,7 +57,7 @@ class Copy:
                 part.view(found.shape).copy_(found)
         else:
             flat = self._flat[layer]
-            new = self._kv.slots[layer].index_select(0, self._slots)
+            new = self._kv.kept[layer].take(self._slots, self._kv.dtype)
             flat.index_copy_(0, self._places, new.view(-1, flat.shape[1]))
         return keys, values
 
@@ -67,7 +67,8 @@ class Copies:
 
     def __init__(self, kv: KvCache, placement: Placement) -> None:
         self._kv = kv
-        self._memory = zeros((kv.blocks.numel() // SHARE,), placement)
+        count = kv.blocks.nbytes // SHARE // kv.dtype.itemsize
+        self._memory = zeros((count,), placement.device, kv.dtype)
         # By where they begin.
         self._last: dict[int, Copy] = {}
 

@@ -100,9 +100,11 @@ class Trial:
         self.cache = KvCache(
             replace(shape, layers=1), replace(placement, kv_blocks=self.block_count)
         )
-        self.blocks = self.cache.blocks
-        self.random = torch.Generator(self.blocks.device).manual_seed(1)
-        self.blocks.normal_(generator=self.random)
+        self.device = self.cache.blocks.device
+        self.random = torch.Generator(self.device).manual_seed(1)
+        kept = self.cache.kept[0]
+        slots = torch.arange(len(kept.values), device=self.device)
+        kept.put(slots, self._normal(*kept.values.shape))
 
     def decodes(self, kernel: Decode) -> bool:
         """Whether decode attention agrees for several lengths, with and without a window."""
@@ -129,21 +131,21 @@ class Trial:
         edges = [span.start for span in spans] + [spans[-1].stop]
         batch = SpanBatch(
             window=window,
-            starts=torch.tensor(edges, device=self.blocks.device),
+            starts=torch.tensor(edges, device=self.device),
             lengths=torch.cat([span.lengths for span in spans]),
             table=torch.cat([span.table for span in spans]),
         )
         return AttentionPlan(decodes=[group], prefills=spans, spans=batch)
 
     def _group(self, window: int | None) -> DecodeGroup:
-        lengths = torch.tensor(LENGTHS, device=self.blocks.device)
+        lengths = torch.tensor(LENGTHS, device=self.device)
         return DecodeGroup(
             start=0,
             stop=len(LENGTHS),
             window=window,
             table=torch.stack([self._table() for _ in LENGTHS]),
             lengths=lengths,
-            mask=decode_mask(lengths, KEYS, window, self.blocks.dtype),
+            mask=decode_mask(lengths, KEYS, window, self.cache.dtype),
         )
 
     def _span(self, start: int, rows: int, length: int, window: int | None) -> PrefillSpan:
@@ -153,19 +155,20 @@ class Trial:
             length=length,
             window=window,
             table=self._table()[None],
-            lengths=torch.tensor([length], device=self.blocks.device),
-            mask=lower_right(rows, length, window, self.blocks.device, self.blocks.dtype),
+            lengths=torch.tensor([length], device=self.device),
+            mask=lower_right(rows, length, window, self.device, self.cache.dtype),
         )
 
     def _table(self) -> Tensor:
-        device = self.blocks.device
-        return torch.randperm(self.block_count, generator=self.random, device=device)
+        return torch.randperm(self.block_count, generator=self.random, device=self.device)
+
+    def _normal(self, *size: int) -> Tensor:
+        return torch.randn(size, generator=self.random, dtype=self.cache.dtype, device=self.device)
 
     def _agree(self, kernel: Kernel, right: Kernel, plan: object, rows: int) -> bool:
-        size = (rows, self.shape.heads, self.shape.head_dim)
-        queries = self.blocks.new_empty(size).normal_(generator=self.random)
+        queries = self._normal(rows, self.shape.heads, self.shape.head_dim)
         found, expected = (each(queries, self.cache, 0, plan).float() for each in (kernel, right))
-        tolerance = TOLERANCES[self.blocks.dtype]
+        tolerance = TOLERANCES[self.cache.dtype]
         return torch.allclose(found, expected, atol=tolerance, rtol=tolerance)
 
 

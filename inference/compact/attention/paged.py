@@ -50,13 +50,13 @@ LOG2_E = 1.4426950408889634
 
 def decode_paged(queries: Tensor, kv: KvCache, layer: int, group: DecodeGroup) -> Tensor:
     """Outputs `[rows, heads, head_dim]` of the group's queries of the same size."""
-    return _attend(queries, kv.blocks[layer], group, 1, queries.new_empty(queries.shape))
+    return _attend(queries, kv, layer, group, 1, queries.new_empty(queries.shape))
 
 
 def prefill_paged(queries: Tensor, kv: KvCache, layer: int, span: PrefillSpan) -> Tensor:
     """Outputs `[rows, heads, head_dim]` of the span's queries of the same size."""
     out = queries.new_empty(queries.shape)
-    return _attend(queries, kv.blocks[layer], span, len(queries), out)
+    return _attend(queries, kv, layer, span, len(queries), out)
 
 
 def attend_together(queries: Tensor, kv: KvCache, layer: int, plan: AttentionPlan) -> Tensor:
@@ -66,9 +66,9 @@ def attend_together(queries: Tensor, kv: KvCache, layer: int, plan: AttentionPla
     out = queries.new_zeros(queries.shape)
     for group in plan.decodes:
         rows = slice(group.start, group.stop)
-        _attend(queries[rows], kv.blocks[layer], group, 1, out[rows])
+        _attend(queries[rows], kv, layer, group, 1, out[rows])
     if plan.spans is not None:
-        _attend(queries, kv.blocks[layer], plan.spans, len(queries), out)
+        _attend(queries, kv, layer, plan.spans, len(queries), out)
     return out
 
 
@@ -79,13 +79,15 @@ def _tiling(seen: DecodeGroup | PrefillSpan | SpanBatch, dtype: torch.dtype) -> 
 
 
 def _attend(
-    queries: Tensor, blocks: Tensor, seen: DecodeGroup | PrefillSpan | SpanBatch, rows: int,
-    out: Tensor,
+    queries: Tensor, kv: KvCache, layer: int, seen: DecodeGroup | PrefillSpan | SpanBatch,
+    rows: int, out: Tensor,
 ) -> Tensor:  # fmt: skip
     """Each entry of `seen.lengths` is a sequence, whose last `rows` positions are its queries; of a
     batch of spans those that it says, `rows` being all.
     """
     count, heads, dim = queries.shape
+    blocks = kv.blocks[layer]
+    scales = blocks if kv.scales is None else kv.scales[layer]
     _, block, _, kv_heads, _ = blocks.shape
     group = heads // kv_heads
     tiling = _tiling(seen, queries.dtype)
@@ -102,10 +104,11 @@ def _attend(
         bests, totals = parts.new_empty(2, splits, count, heads)
     dim_tile = max(triton.next_power_of_2(dim), SIDE_LEAST)
     _attend_tile[(tiles, kv_heads, splits)](
-        queries, blocks, seen.table, seen.lengths, starts, parts, bests, totals,
+        queries, blocks, scales, seen.table, seen.lengths, starts, parts, bests, totals,
         dim**-0.5 * LOG2_E, rows, spans, count * heads, queries.stride(0), seen.table.stride(0),
         NO_WINDOW if seen.window is None else seen.window,
         GROUP=group, PER_TILE=per_tile, DIM=dim, BLOCK=block, WIDTH=kv_heads * dim, SPLITS=splits,
+        CODED=kv.scales is not None,
         SPANS_TILE=triton.next_power_of_2(spans) if spans else 0,
         ROWS_TILE=max(triton.next_power_of_2(per_tile * group), SIDE_LEAST),
         DIM_TILE=dim_tile, KEYS_TILE=tiling.keys, PART_KEYS_MIN=PART_KEYS_MIN,
@@ -123,13 +126,13 @@ def _attend(
     do_not_specialize=("all_rows", "spans", "outputs", "table_stride")
 )
 def _attend_tile(
-    queries: tl.tensor, blocks: tl.tensor, table: tl.tensor, lengths: tl.tensor, starts: tl.tensor,
-    out: tl.tensor, bests: tl.tensor, totals: tl.tensor, scale: tl.tensor, all_rows: tl.tensor,
-    spans: tl.tensor, outputs: tl.tensor, query_stride: tl.tensor, table_stride: tl.tensor,
-    window: tl.tensor, GROUP: tl.constexpr, PER_TILE: tl.constexpr, DIM: tl.constexpr,
-    BLOCK: tl.constexpr, WIDTH: tl.constexpr, SPLITS: tl.constexpr, SPANS_TILE: tl.constexpr,
-    ROWS_TILE: tl.constexpr, DIM_TILE: tl.constexpr, KEYS_TILE: tl.constexpr,
-    PART_KEYS_MIN: tl.constexpr,
+    queries: tl.tensor, blocks: tl.tensor, scales: tl.tensor, table: tl.tensor, lengths: tl.tensor,
+    starts: tl.tensor, out: tl.tensor, bests: tl.tensor, totals: tl.tensor, scale: tl.tensor,
+    all_rows: tl.tensor, spans: tl.tensor, outputs: tl.tensor, query_stride: tl.tensor,
+    table_stride: tl.tensor, window: tl.tensor, GROUP: tl.constexpr, PER_TILE: tl.constexpr,
+    DIM: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr, SPLITS: tl.constexpr,
+    CODED: tl.constexpr, SPANS_TILE: tl.constexpr, ROWS_TILE: tl.constexpr,
+    DIM_TILE: tl.constexpr, KEYS_TILE: tl.constexpr, PART_KEYS_MIN: tl.constexpr,
 ) -> None:  # fmt: skip
     """A few rows of one sequence, the query heads of one key head, one part of their keys."""
     if SPANS_TILE > 0:
@@ -170,8 +173,9 @@ def _attend_tile(
     q = tl.load(asked, mask=mine, other=0.0)
 
     best, total, gathered = _look(
-        q, blocks + kv_head * DIM, table + sequence * table_stride, own, first, begin, stop,
-        window, scale, PER_TILE, DIM, BLOCK, WIDTH, ROWS_TILE, DIM_TILE, KEYS_TILE,
+        q, blocks + kv_head * DIM, scales + kv_head, table + sequence * table_stride, own, first,
+        begin, stop, window, scale, PER_TILE, DIM, BLOCK, WIDTH, ROWS_TILE, DIM_TILE, KEYS_TILE,
+        CODED,
     )  # fmt: skip
     if SPLITS == 1:
         gathered = gathered / total[:, None]
@@ -212,10 +216,10 @@ def _own_span(
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _look(
-    q: tl.tensor, blocks: tl.tensor, table: tl.tensor, own: tl.tensor, first: tl.tensor,
-    begin: tl.tensor, stop: tl.tensor, window: tl.tensor, scale: tl.tensor,
+    q: tl.tensor, blocks: tl.tensor, scales: tl.tensor, table: tl.tensor, own: tl.tensor,
+    first: tl.tensor, begin: tl.tensor, stop: tl.tensor, window: tl.tensor, scale: tl.tensor,
     PER_TILE: tl.constexpr, DIM: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
-    ROWS_TILE: tl.constexpr, DIM_TILE: tl.constexpr, KEYS_TILE: tl.constexpr,
+    ROWS_TILE: tl.constexpr, DIM_TILE: tl.constexpr, KEYS_TILE: tl.constexpr, CODED: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor]:  # fmt: skip
     """Each row's maximum, sum and weighted values over the keys from `begin` to `stop`."""
     dims = tl.arange(0, DIM_TILE)
@@ -231,9 +235,11 @@ def _look(
         token = _token_at(table, keys, keys < stop, BLOCK)
         place = blocks + (token * (2 * WIDTH))[:, None] + dims[None, :]
         held = (dims < DIM)[None, :]
+        by = scales + token * (2 * WIDTH // DIM)
         best, total, gathered = _take_keys(
-            best, total, gathered, q, place, place + WIDTH, held, held, scale, MASKED=False
-        )
+            best, total, gathered, q, place, place + WIDTH, held, by, by + WIDTH // DIM,
+            keys < stop, held, scale, MASKED=False, CODED=CODED,
+        )  # fmt: skip
     for at in range(clear, stop, KEYS_TILE):
         keys = at + tl.arange(0, KEYS_TILE)
         known = keys < stop
@@ -242,9 +248,11 @@ def _look(
         held = known[:, None] & (dims < DIM)[None, :]
         near = keys[None, :] > own[:, None] - window
         visible = known[None, :] & (keys[None, :] <= own[:, None]) & near
+        by = scales + token * (2 * WIDTH // DIM)
         best, total, gathered = _take_keys(
-            best, total, gathered, q, place, place + WIDTH, held, visible, scale, MASKED=True
-        )
+            best, total, gathered, q, place, place + WIDTH, held, by, by + WIDTH // DIM,
+            known, visible, scale, MASKED=True, CODED=CODED,
+        )  # fmt: skip
     return best, total, gathered
 
 
@@ -259,13 +267,18 @@ def _token_at(
 @triton.jit  # type: ignore[untyped-decorator]
 def _take_keys(
     best: tl.tensor, total: tl.tensor, gathered: tl.tensor, q: tl.tensor,
-    keys: tl.tensor, values: tl.tensor, held: tl.tensor, visible: tl.tensor,
-    scale: tl.tensor, MASKED: tl.constexpr,
+    keys: tl.tensor, values: tl.tensor, held: tl.tensor, key_scales: tl.tensor,
+    value_scales: tl.tensor, known: tl.tensor, visible: tl.tensor, scale: tl.tensor,
+    MASKED: tl.constexpr, CODED: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor]:  # fmt: skip
-    """Each row's maximum, sum and weighted values with one more tile of keys."""
-    key = tl.load(keys, mask=held, other=0.0)
-    value = tl.load(values, mask=held, other=0.0)
+    """Each row's maximum, sum and weighted values with one more tile of keys. Scales of FP8 are
+    for what is multiplied with a whole key or value, so that no matrix is widened by them.
+    """
+    key = tl.load(keys, mask=held, other=0.0).to(q.dtype)
+    value = tl.load(values, mask=held, other=0.0).to(q.dtype)
     scores = tl.dot(q, tl.trans(key), input_precision="ieee") * scale
+    if CODED:
+        scores *= tl.load(key_scales, mask=known, other=0.0).to(tl.float32)[None, :]
     if MASKED:
         scores = tl.where(visible, scores, float("-inf"))
     higher = tl.maximum(best, tl.max(scores, 1))
@@ -275,8 +288,11 @@ def _take_keys(
         base = tl.where(higher == float("-inf"), 0.0, higher)
     shrunk = tl.exp2(best - base)
     share = tl.exp2(scores - base[:, None])
+    total = total * shrunk + tl.sum(share, 1)
+    if CODED:
+        share *= tl.load(value_scales, mask=known, other=0.0).to(tl.float32)[None, :]
     found = tl.dot(share.to(value.dtype), value, input_precision="ieee")
-    return higher, total * shrunk + tl.sum(share, 1), gathered * shrunk[:, None] + found
+    return higher, total, gathered * shrunk[:, None] + found
 
 
 @triton.jit(do_not_specialize=("outputs",))  # type: ignore[untyped-decorator]

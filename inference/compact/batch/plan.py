@@ -24,21 +24,34 @@ GROUP_ROWS_CUDA = 256
 
 
 class Rows(NamedTuple):
-    """What a step computes, row by row; `sampled` are the rows whose logits are needed."""
+    """What a step computes, row by row; `sampled` are the rows whose logits are needed, `late`
+    those whose tokens are on the device only: at `sources` among the ones drawn before.
+    """
 
     tokens: list[int]
     positions: list[int]
     slots: list[int]
     sampled: list[int]
+    late: list[int]
+    sources: list[int]
+
+    def take_late(self, tokens: torch.Tensor, drawn: torch.Tensor | None, upload: Uploader) -> None:
+        """Put tokens that were drawn into the rows that need them."""
+        if drawn is not None and self.late:
+            rows, sources = upload.integers([self.late, self.sources])
+            tokens.index_copy_(0, rows, drawn.index_select(0, sources))
 
 
 def rows_of(laid_out: list[Chunk], chunks: list[Chunk], block_size: int) -> Rows:
     """The rows of chunks as they are laid out; the sampled ones in the order of `chunks`."""
-    rows = Rows([], [], [], [])
+    rows = Rows([], [], [], [], [], [])
     end_row: dict[int, int] = {}
     for chunk in laid_out:
         span = range(chunk.start, chunk.start + chunk.count)
         blocks = chunk.sequence.blocks
+        if chunk.source is not None:
+            rows.late.append(len(rows.tokens))
+            rows.sources.append(chunk.source)
         rows.tokens.extend(chunk.tokens)
         rows.positions.extend(span)
         rows.slots.extend(

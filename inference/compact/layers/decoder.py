@@ -59,7 +59,7 @@ class Decoder:
             layer.head_norms,
             turn if shape.turned[index] else None,
             batch.slots,
-            self.cache.slots[index],
+            self.cache.kept[index],
             self.sizes,
         )
         return self.kernels.attend(queries, self.cache, index, batch.plans[shape.windows[index]])

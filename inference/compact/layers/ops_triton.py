@@ -10,7 +10,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from inference.compact.attention.cache import Kept
 from inference.compact.layers.ops import HeadSizes, LayerOps, Norms
+from inference.compact.scaled import E4M3_MAX, SCALE_MIN
 
 # Columns of a gate and heads of a row that one program takes.
 GATE_TILE = 1024
@@ -32,16 +34,18 @@ def add_norm(x: Tensor, added: Tensor | None, weight: Tensor, eps: float) -> Ten
 
 
 def place_heads(
-    fused: Tensor, norms: Norms, turn: Tensor | None, slots: Tensor, kept: Tensor, sizes: HeadSizes
+    fused: Tensor, norms: Norms, turn: Tensor | None, slots: Tensor, kept: Kept, sizes: HeadSizes
 ) -> Tensor:
     out = fused.new_empty(len(fused), sizes.heads, sizes.dim)
     tiles = triton.cdiv(sizes.heads + 2 * sizes.kv_heads, HEADS_TILE)
     query_norm, key_norm = norms if norms is not None else (fused, fused)
     _place_heads[(len(fused), tiles)](
-        fused, query_norm, key_norm, fused if turn is None else turn, slots, out, kept,
-        sizes.norm_eps, HEADS=sizes.heads, KV=sizes.kv_heads, DIM=sizes.dim,
-        HEADS_TILE=HEADS_TILE, DIM_TILE=triton.next_power_of_2(sizes.dim),
-        NORMED=norms is not None, TURNED=turn is not None,
+        fused, query_norm, key_norm, fused if turn is None else turn, slots, out, kept.values,
+        fused if kept.scales is None else kept.scales, sizes.norm_eps,
+        HEADS=sizes.heads, KV=sizes.kv_heads, DIM=sizes.dim, HEADS_TILE=HEADS_TILE,
+        DIM_TILE=triton.next_power_of_2(sizes.dim), NORMED=norms is not None,
+        TURNED=turn is not None, CODED=kept.scales is not None,
+        CODE_MAX=E4M3_MAX, SCALE_LEAST=SCALE_MIN,
     )  # fmt: skip
     return out
 
@@ -81,9 +85,10 @@ def _add_norm(
 @triton.jit  # type: ignore[untyped-decorator]
 def _place_heads(
     fused: tl.tensor, query_norm: tl.tensor, key_norm: tl.tensor, turn: tl.tensor,
-    slots: tl.tensor, out: tl.tensor, kept: tl.tensor, eps: tl.tensor,
+    slots: tl.tensor, out: tl.tensor, kept: tl.tensor, scales: tl.tensor, eps: tl.tensor,
     HEADS: tl.constexpr, KV: tl.constexpr, DIM: tl.constexpr, HEADS_TILE: tl.constexpr,
-    DIM_TILE: tl.constexpr, NORMED: tl.constexpr, TURNED: tl.constexpr,
+    DIM_TILE: tl.constexpr, NORMED: tl.constexpr, TURNED: tl.constexpr, CODED: tl.constexpr,
+    CODE_MAX: tl.constexpr, SCALE_LEAST: tl.constexpr,
 ) -> None:  # fmt: skip
     """A few heads of one row; the heads of a row are queries, keys, values."""
     row = tl.program_id(0).to(tl.int64)
@@ -114,6 +119,14 @@ def _place_heads(
              mask=real & is_query)  # fmt: skip
     slot = tl.load(slots + row)
     target = kept + slot * (2 * KV * DIM) + (head - HEADS)[:, None] * DIM + dims[None, :]
+    if CODED:
+        # As `cache.coded`.
+        wide = value.to(tl.float32)
+        most = tl.max(tl.abs(wide), 1) / CODE_MAX
+        by_head = tl.maximum(most, SCALE_LEAST).to(scales.dtype.element_ty)
+        tl.store(scales + slot * (2 * KV) + head - HEADS, by_head,
+                 mask=(head >= HEADS) & (head < HEADS + 2 * KV))  # fmt: skip
+        value = (wide / by_head.to(tl.float32)[:, None]).to(kept.dtype.element_ty)
     tl.store(target, value, mask=real & (head >= HEADS)[:, None])
 
 

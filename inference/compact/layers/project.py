@@ -12,7 +12,7 @@ from torch.nn.functional import linear
 from inference.compact.candidates import Candidates, first_that_agrees
 from inference.compact.config.shape import ModelShape
 from inference.compact.load.checkpoint import Affine
-from inference.compact.load.placement import PROBE_ROWS, Placement, least_seconds
+from inference.compact.load.placement import FP8_CAPABILITY, PROBE_ROWS, Placement, least_seconds
 from inference.compact.load.weights import Weights
 from inference.compact.scaled import Scaled, scaled
 
@@ -20,7 +20,6 @@ log = logging.getLogger("inference.compact")
 
 Pack = Callable[[Affine], Affine]
 PACKED: Candidates = (("inference.compact.layers.packed", "pack"),)
-FP8_CAPABILITY = (8, 9)
 # Inputs and outputs of the matrix in the trial.
 TRIAL_K = 256
 # Norm of the difference, relative to the right result.

@@ -26,8 +26,10 @@ SECONDS_MAX = 0.1
 LAUNCHES = {"cpu": 1, "cuda": 10}
 CPU_KV_BYTES = 256 * MEBIBYTE
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
-# What stands behind the codes of one key or value in int8; see native/cache.h.
+# What one key or value in int8 or FP8 has beside its codes; see native/cache.h, attention/cache.py.
 SCALE_BYTES = 2
+# What converts FP8 and multiplies it in hardware.
+FP8_CAPABILITY = (8, 9)
 
 
 class KvRoom(NamedTuple):
@@ -81,6 +83,8 @@ def choose_placement(shape: ModelShape, options: CompactOptions) -> Placement:
     kernels, slow = _choose_kernels(shape, options, device)
     if options.quantize == FP8 and shape.experts is not None:
         raise ModelError("quantize: fp8 is for models without experts")
+    if options.kv_dtype == FP8 and device == "cuda":
+        check_fp8_cache(*torch.cuda.get_device_capability())
     for option in ("quantize", "kv_dtype"):
         asked = getattr(options, option)
         if asked not in ("off", "auto", FP8) and kernels != "native":
@@ -121,8 +125,17 @@ def _sized(placement: Placement, shape: ModelShape, options: CompactOptions) -> 
 def layer_token_bytes(shape: ModelShape, dtype: str, kv_dtype: str) -> int:
     """Of one token's keys and values in one layer's cache."""
     coded = shape.head_dim + SCALE_BYTES
-    head = coded if kv_dtype == "int8" else shape.head_dim * DTYPES[dtype].itemsize
+    head = coded if kv_dtype in ("int8", FP8) else shape.head_dim * DTYPES[dtype].itemsize
     return 2 * shape.kv_heads * head
+
+
+def check_fp8_cache(major: int, minor: int) -> None:
+    """Raise `ModelError` where a GPU of this compute capability cannot read one."""
+    if (major, minor) < FP8_CAPABILITY:
+        need = ".".join(map(str, FP8_CAPABILITY))
+        raise ModelError(
+            f"kv_dtype: fp8 needs a GPU of compute capability {need}, this one has {major}.{minor}"
+        )
 
 
 def choose_device(asked: str) -> str:
@@ -140,6 +153,7 @@ def _choose_kernels(shape: ModelShape, options: CompactOptions, device: str) -> 
     reasons = {
         "torch was asked for": options.kernels == "torch",
         "fp8 was asked for, which torch computes": options.quantize == FP8,
+        "an fp8 cache was asked for, which torch reads": options.kv_dtype == FP8,
         f"the device is {device}": device != "cpu",
         "it computes in bfloat16 and float32 was asked for": options.dtype == "float32",
     }

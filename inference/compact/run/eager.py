@@ -17,12 +17,12 @@ class EagerModel:
     decoder: Decoder
     upload: Uploader
 
-    def forward(self, chunks: list[Chunk]) -> Tensor:
+    def forward(self, chunks: list[Chunk], drawn: Tensor | None = None) -> Tensor:
         """Logits `[rows that need them, vocabulary]`, float32, in the order of the chunks."""
         rows = sum(chunk.logit_rows for chunk in chunks)
-        return self.decoder.forward(self._batch(chunks))[:rows]
+        return self.decoder.forward(self._batch(chunks, drawn))[:rows]
 
-    def _batch(self, chunks: list[Chunk]) -> Batch:
+    def _batch(self, chunks: list[Chunk], drawn: Tensor | None) -> Batch:
         cache = self.decoder.cache
         # The longest first, so that those that join move no others to another group.
         decodes = sorted((c for c in chunks if c.count == 1), key=lambda chunk: -chunk.start)
@@ -31,8 +31,10 @@ class EagerModel:
         spare_rows = round_up_rows(len(rows.tokens)) - len(rows.tokens)
         spare_draws = round_up_rows(len(rows.sampled)) - len(rows.sampled)
         slots = self.upload.integers(rows.slots + [cache.spare_slot] * spare_rows)
+        tokens = self.upload.integers(rows.tokens + [0] * spare_rows)
+        rows.take_late(tokens, drawn, self.upload)
         return Batch(
-            tokens=self.upload.integers(rows.tokens + [0] * spare_rows),
+            tokens=tokens,
             positions=self.upload.integers(rows.positions + [0] * spare_rows),
             slots=slots,
             sampled=self.upload.integers(rows.sampled + rows.sampled[:1] * spare_draws),
@@ -46,8 +48,8 @@ class EagerModel:
         self, decodes: list[Chunk], prefills: list[Chunk], window: int | None, slots: Tensor
     ) -> AttentionPlan:
         cache, kernels = self.decoder.cache, self.decoder.kernels
-        decode_masks = cache.blocks.dtype if kernels.decode_masks else None
-        prefill_masks = cache.blocks.dtype if kernels.prefill_masks else None
+        decode_masks = cache.dtype if kernels.decode_masks else None
+        prefill_masks = cache.dtype if kernels.prefill_masks else None
         size, first = cache.block_size, len(decodes)
         groups = plan_decodes(decodes, size, self.upload, decode_masks, window)
         if self.decoder.copies is not None and window is None:

@@ -81,7 +81,7 @@ def can_record(decoder: Decoder) -> bool:
     """Masks, which CPUs need too, would span the whole context; torch's grouped product of float32
     asks the host for its sizes.
     """
-    wide = decoder.cache.blocks.dtype == torch.float32
+    wide = decoder.cache.dtype == torch.float32
     return not decoder.kernels.decode_masks and not (wide and decoder.shape.experts is not None)
 
 
@@ -124,7 +124,7 @@ class RecordedModel:
         ordered = sorted(layouts, reverse=True)
         self._recordings = [Recording(inputs, layout, record) for layout in ordered][::-1]
 
-    def forward(self, chunks: list[Chunk]) -> Tensor:
+    def forward(self, chunks: list[Chunk], drawn: Tensor | None = None) -> Tensor:
         """Logits `[rows that need them, vocabulary]`, float32, in the order of the chunks."""
         spans = sum(chunk.count > 1 for chunk in chunks)
         wanted = Layout(
@@ -135,8 +135,8 @@ class RecordedModel:
         )
         for recording in self._recordings:
             if recording.layout.holds(wanted):
-                return recording.forward(chunks)
-        return self.eager.forward(chunks)
+                return recording.forward(chunks, drawn)
+        return self.eager.forward(chunks, drawn)
 
     def agrees(self) -> bool:
         """Whether a decode step and a mixed one say what they say operator by operator; their keys
@@ -300,7 +300,7 @@ class FixedInputs:
         windows = dict.fromkeys(self.decoder.shape.windows)
         self.views = {window: FixedView(window, self, most) for window in windows}
 
-    def fill(self, chunks: list[Chunk], layout: Layout) -> None:
+    def fill(self, chunks: list[Chunk], layout: Layout, drawn: Tensor | None = None) -> None:
         """Rows that are too many store to the spare slot."""
         decodes = [chunk for chunk in chunks if chunk.count == 1]
         spans = [chunk for chunk in chunks if chunk.count > 1]
@@ -309,6 +309,7 @@ class FixedInputs:
         spare = [self.spare_slot] * len(extra)
         columns = [rows.tokens + extra, rows.positions + extra, rows.slots + spare]
         self.columns[:, : layout.rows].copy_(self.upload.integers(columns))
+        rows.take_late(self.columns[0], drawn, self.upload)
         if layout.spans:
             sampled = rows.sampled + [0] * (layout.sampled - len(rows.sampled))
             self.sampled[: layout.sampled].copy_(self.upload.integers(sampled))
@@ -321,7 +322,7 @@ class FixedInputs:
         sampled = torch.arange(layout.rows, device=tokens.device)
         if layout.spans:
             sampled = self.sampled[: layout.sampled]
-        masks = self.decoder.cache.blocks.dtype if self.decoder.kernels.decode_masks else None
+        masks = self.decoder.cache.dtype if self.decoder.kernels.decode_masks else None
         plans = {window: view.plan(layout, masks) for window, view in self.views.items()}
         return self.decoder.forward(
             Batch(tokens=tokens, positions=positions, slots=slots, sampled=sampled, plans=plans)
@@ -336,7 +337,7 @@ class Recording:
         inputs.fill([], layout)
         self._replay = record(partial(inputs.step, layout))
 
-    def forward(self, chunks: list[Chunk]) -> Tensor:
+    def forward(self, chunks: list[Chunk], drawn: Tensor | None) -> Tensor:
         """As `RecordedModel.forward`, of a step that fits."""
-        self.inputs.fill(chunks, self.layout)
+        self.inputs.fill(chunks, self.layout, drawn)
         return self._replay()[: sum(chunk.logit_rows for chunk in chunks)]

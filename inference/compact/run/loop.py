@@ -86,18 +86,29 @@ class StepLoop:
         started_us = self.clock_us()
         before = self.scheduler.counts
         self._end_overdue(started_us)
+        chunks, outputs = self._compute(started_us)
+        changed = self.scheduler.pool.changes.events()
+        return self._report(chunks, outputs, started_us, before), changed
+
+    def _compute(self, started_us: int) -> tuple[list[Chunk], list[Output]]:
+        """What was computed, and what that made."""
         chunks = self.scheduler.schedule(started_us)
         self.under_way = started_us, chunks
         sampled = self.model.run(chunks) if chunks else []
         self.under_way = None
         self.scheduler.advance(chunks)
+        return chunks, self._computed(chunks, sampled, started_us)
+
+    def _computed(
+        self, chunks: list[Chunk], sampled: list[SampledToken], began_us: int
+    ) -> list[Output]:
+        """Publish a step that began then, and note what it took."""
         outputs = self._publish(chunks, sampled)
-        took_us = self.clock_us() - started_us
+        took_us = self.clock_us() - began_us
         self.scheduler.note_step(chunks, took_us)
         if self.roofline is not None:
             self.roofline.note(chunks, took_us)
-        changed = self.scheduler.pool.changes.events()
-        return self._report(chunks, outputs, started_us, before), changed
+        return outputs
 
     def _report(
         self, chunks: list[Chunk], outputs: list[Output], started_us: int, before: Counts
@@ -135,17 +146,25 @@ class StepLoop:
         self._due_us = min((each.deadline_us for each in self.requests.values()), default=NEVER_US)
 
     def _publish(self, chunks: list[Chunk], sampled: list[SampledToken]) -> list[Output]:
-        """Append the sampled tokens, apply the stop rules and write one output per choice."""
+        """Append the sampled tokens, apply the stop rules and write one output per choice; none for
+        those that have ended meanwhile.
+        """
         now_us = self.clock_us()
         outputs = []
-        first = 0
+        last = 0
         for chunk in chunks:
+            sequence, request = chunk.sequence, chunk.sequence.request
+            first, last = last, last + chunk.sampled_rows
+            if sequence.finish is not None:
+                continue
+            if request.first_token_us is None:
+                prefilled = chunk.start + chunk.count - len(chunk.drafts)
+                request.prefilled_tokens = max(request.prefilled_tokens, prefilled)
             if chunk.sampled_rows:
-                taken = self._append(chunk, sampled[first : first + chunk.sampled_rows], now_us)
-                outputs.append(output_of(chunk.sequence, taken, now_us))
-                first += chunk.sampled_rows
-            elif chunk.sequence.request.scores:
-                outputs.append(output_of(chunk.sequence, [], now_us))
+                taken = self._append(chunk, sampled[first:last], now_us)
+                outputs.append(output_of(sequence, taken, now_us))
+            elif request.scores:
+                outputs.append(output_of(sequence, [], now_us))
         return outputs
 
     def _append(self, chunk: Chunk, sampled: list[SampledToken], now_us: int) -> list[SampledToken]:

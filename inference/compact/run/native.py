@@ -69,14 +69,17 @@ class NativeDecoder:
     def __del__(self) -> None:
         self.close()
 
-    def forward(self, chunks: list[Chunk]) -> Tensor:
+    def forward(self, chunks: list[Chunk], drawn: Tensor | None = None) -> Tensor:
         """Logits `[rows that need them, vocabulary]`, float32, in the order of the chunks; the next
         call overwrites them. Raises `MemoryError` if there is none for a step of so many rows.
         """
         tokens, tables, sampled, records = array("i"), array("i"), array("i"), array("i")
         for chunk in chunks:
             records.extend((len(tokens), chunk.count, chunk.start, len(tables)))
-            tokens.extend(chunk.tokens)
+            if drawn is None or chunk.source is None:
+                tokens.extend(chunk.tokens)
+            else:
+                tokens.append(int(drawn[chunk.source]))
             tables.extend(chunk.sequence.blocks)
             sampled.extend(range(len(tokens) - chunk.logit_rows, len(tokens)))
         if len(sampled) > len(self._logits):

@@ -15,13 +15,13 @@ from inference.contract.roofline import ComputePath
 
 def compute_path(model: LoadedModel, placement: Placement) -> ComputePath:
     """Without rates; those are measured later."""
+    cache = "" if placement.kv_dtype == "auto" else f", {placement.kv_dtype} cache"
     if isinstance(model, NativeDecoder):
         name = f"native {chosen()[0].name}"
         widths = " and ".join(f"int{bits}" for bits in sorted(model.packer.bits))
-        cache = ", int8 cache" if placement.kv_dtype == "int8" else ""
         return ComputePath(kernels=name + (f", {widths} weights" if widths else "") + cache)
     eager = model.eager if isinstance(model, RecordedModel) else model
-    widths = ", fp8 weights" if stored_bytes(model) else ""
+    widths = (", fp8 weights" if stored_bytes(model) else "") + cache
     if placement.device == "cpu" or not isinstance(eager, EagerModel):
         return ComputePath(kernels=f"torch{widths}", slow=placement.slow)
     decoder = eager.decoder

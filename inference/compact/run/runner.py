@@ -6,6 +6,7 @@ Everything here is device-independent; the only wait for the device is reading t
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -24,6 +25,7 @@ from inference.compact.run.graphs import can_record, recorded_if_possible
 from inference.compact.run.memory import CudaMemory, DeviceMemory, with_what_is_free
 from inference.compact.run.native import load_native
 from inference.compact.run.threads import Threads
+from inference.compact.sampling.drawn import Drawn
 from inference.compact.sampling.sampler import Sampler
 from inference.compact.schedule.outputs import SampledToken
 from inference.compact.schedule.scheduler import Chunk
@@ -35,9 +37,10 @@ log = logging.getLogger("inference.compact")
 class LoadedModel(Protocol):
     """Weights and cache in some memory, and what computes with them."""
 
-    def forward(self, chunks: list[Chunk]) -> Tensor:
+    def forward(self, chunks: list[Chunk], drawn: Tensor | None = None) -> Tensor:
         """Logits `[rows that need them, vocabulary]`, float32, in the order of the chunks; the
-        caller may change them, and the next call may overwrite them.
+        caller may change them, and the next call may overwrite them. `drawn` has the tokens of
+        chunks with a `source`, int64 on the device.
         """
 
 
@@ -88,24 +91,32 @@ class Runner:
             return self._run(chunks)
         return self.threads.run(partial(self._run, chunks), sum(chunk.count for chunk in chunks))
 
+    def launch(self, chunks: list[Chunk], before: Drawn | None) -> Callable[[], Drawn]:
+        """As `LaunchingModel`; on a CPU it is computed when this returns."""
+        with torch.inference_mode():
+            logits = self._forward(chunks, None if before is None else before.ids)
+        return torch.inference_mode()(partial(self._draw, logits, chunks))
+
     def _run(self, chunks: list[Chunk]) -> list[SampledToken]:
         with torch.inference_mode():
-            logits = self._forward(chunks)
-            if any(chunk.scored_rows for chunk in chunks):
-                logits = self.sampler.score(logits, chunks)
-            return self.sampler.draw(logits, [chunk for chunk in chunks if chunk.sampled_rows])
+            return self._draw(self._forward(chunks, None), chunks).read()
 
-    def _forward(self, chunks: list[Chunk]) -> Tensor:
+    def _draw(self, logits: Tensor, chunks: list[Chunk]) -> Drawn:
+        if any(chunk.scored_rows for chunk in chunks):
+            logits = self.sampler.score(logits, chunks)
+        return self.sampler.begin(logits, [chunk for chunk in chunks if chunk.sampled_rows])
+
+    def _forward(self, chunks: list[Chunk], drawn: Tensor | None) -> Tensor:
         """Once more where memory is short: what torch keeps in pieces may serve as a whole. Raises
         `ModelError` if that is not enough.
         """
         try:
-            return self.model.forward(chunks)
+            return self.model.forward(chunks, drawn)
         except torch.OutOfMemoryError as error:
             log.warning("a step found no memory and is tried again: %s", error)
         torch.cuda.empty_cache()
         try:
-            return self.model.forward(chunks)
+            return self.model.forward(chunks, drawn)
         except torch.OutOfMemoryError as error:
             tokens = sum(chunk.count for chunk in chunks)
             raise ModelError(

@@ -18,11 +18,9 @@ TILE = 8192
 WARPS = 16
 
 
-def draw_rows(
-    logits: Tensor, asked: Tensor, streams: Tensor, positions: Tensor
-) -> tuple[list[int], list[float]]:
-    """Tokens and highest logits of logits `[rows, vocabulary]`, float32; a highest one that is not
-    finite makes its token void.
+def draw_rows(logits: Tensor, asked: Tensor, streams: Tensor, positions: Tensor) -> Tensor:
+    """Tokens and highest logits, `[2, rows]` in float64, of logits `[rows, vocabulary]`, float32; a
+    highest one that is not finite makes its token void.
 
     `asked` is `[3, rows]`: temperatures (0 for the highest logit), top-p (above 1 for all) and
     min-p (0 for all). `streams` and `positions` place each row in its random numbers, 64 bits.
@@ -35,8 +33,7 @@ def draw_rows(
         TILES=max(2, triton.next_power_of_2(triton.cdiv(columns, TILE))), TRIES=TRIES_MAX,
         num_warps=WARPS,
     )  # fmt: skip
-    tokens, highest = found.tolist()
-    return [int(token) for token in tokens], highest
+    return found
 
 
 @triton.jit(do_not_specialize=("rows",))  # type: ignore[untyped-decorator]

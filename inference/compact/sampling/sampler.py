@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from math import inf, isfinite
+from math import inf
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from torch import Tensor
 
 from inference.compact.batch.tensors import Uploader
 from inference.compact.candidates import Candidates, first_that_agrees
+from inference.compact.sampling.drawn import Drawn, Found, Reported
 from inference.compact.sampling.metadata import DrawGroup, SamplingMetadata
 from inference.compact.sampling.operators import UNCUT, draw_nucleus, top_columns
 from inference.compact.schedule.outputs import SampledToken
@@ -32,8 +33,8 @@ from inference.contract.parts import TokenLogprob
 
 # What an alternative without any probability is reported as: JSON has no infinity.
 LOGPROB_MIN = -9999.0
-# Of logits, settings, streams and positions: tokens and highest logits; see `draw_kernel`.
-DrawRows = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[list[int], list[float]]]
+# Of logits, settings, streams and positions: tokens and highest logits; see `sampling.kernel`.
+DrawRows = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 KERNELS: Candidates = (("inference.compact.sampling.kernel", "draw_rows"),)
 # The rows of a trial: temperature, top-p and min-p; the first is greedy.
 SETTINGS = (
@@ -57,27 +58,25 @@ class Sampler:
         """One token for each sampled row of the chunks; `logits` `[rows, vocabulary]` float32
         may be changed in place.
         """
+        return self.begin(logits, chunks).read()
+
+    def begin(self, logits: Tensor, chunks: list[Chunk]) -> Drawn:
+        """The same, without waiting for a GPU whose kernel draws and reports nothing else."""
         sequences = [chunk.sequence for chunk in chunks for _ in range(chunk.sampled_rows)]
         if not sequences:
-            return []
+            return Drawn(([], []), {}, logits.shape[1], self.upload)
         if sequences != self._metadata.sequences:
             self._metadata = SamplingMetadata(sequences, self.upload)
         metadata = self._metadata
         # Before anything waits for the logits, so that a GPU computes them meanwhile.
         masks = _fill_masks(chunks, logits.shape[1]) if metadata.masked else None
         reported = self._log_probabilities(logits, metadata)
-        if masks is not None:
+        if masks is not None and masks[0]:
             self._mask(logits, *masks)
         if metadata.biased:
             self._add_biases(logits, metadata.biased, chunks)
-        tokens, highest = self._sample(logits, metadata, chunks)
-        # Not finite: not a number, or nothing that may come next.
-        return [
-            SampledToken(tokens[row], _report(reported, row, tokens[row]))
-            if isfinite(best)
-            else SampledToken(None)
-            for row, best in enumerate(highest)
-        ]
+        found = self._sample(logits, metadata, chunks)
+        return Drawn(found, reported, logits.shape[1], self.upload)
 
     def score(self, logits: Tensor, chunks: list[Chunk]) -> Tensor:
         """Note how likely tokens of prompts were; returns the logits of the sampled rows alone."""
@@ -103,9 +102,7 @@ class Sampler:
             for token, own, others, theirs in zip(tokens, chosen, columns, values, strict=True)
         ]
 
-    def _sample(
-        self, logits: Tensor, metadata: SamplingMetadata, chunks: list[Chunk]
-    ) -> tuple[list[int], list[float]]:
+    def _sample(self, logits: Tensor, metadata: SamplingMetadata, chunks: list[Chunk]) -> Found:
         """A token of each row, and its highest logit."""
         if self._draw_rows is not None and metadata.kernel_inputs is not None:
             generated = [each.generated + len(ahead) for each, ahead in _sampled_rows(chunks)]
@@ -118,7 +115,7 @@ class Sampler:
                 tokens[row] = token
         return tokens, highest
 
-    def _log_probabilities(self, logits: Tensor, metadata: SamplingMetadata) -> _Reported:
+    def _log_probabilities(self, logits: Tensor, metadata: SamplingMetadata) -> Reported:
         """Log probabilities before anything is changed, for rows that report them."""
         rows = metadata.reporting
         if not rows:
@@ -189,21 +186,11 @@ class Sampler:
         return self._memory[: rows * columns].view(rows, columns)
 
 
-_Reported = dict[int, tuple[Tensor, list[tuple[int, float]]]]
-
-
 def _ranked(logits: Tensor, width: int) -> tuple[Tensor, list[list[float]], list[list[int]]]:
     """Log probabilities, and of each row the `width` largest with their columns."""
     table = logits.log_softmax(dim=-1).clamp_(min=LOGPROB_MIN)
     values, columns = top_columns(table, min(width, table.shape[1]))
     return table, values.tolist(), columns.tolist()
-
-
-def _report(reported: _Reported, row: int, token: int) -> TokenLogprob | None:
-    if row not in reported:
-        return None
-    table, top = reported[row]
-    return TokenLogprob(token=token, logprob=float(table[token]), top=top)
 
 
 def _sampled_rows(chunks: list[Chunk]) -> Iterator[tuple[Sequence, list[int]]]:
@@ -260,7 +247,8 @@ def _values(table: Mapping[int, float]) -> NDArray[np.float32]:
 
 def _fill_masks(chunks: list[Chunk], columns: int) -> tuple[list[int], NDArray[np.uint8]]:
     """The limited rows, and packed bits of what may come next in each. A draft that may not come
-    next cannot be sampled, so the rows behind it are of no use and stay as they are.
+    next cannot be sampled, so the rows behind it are of no use and stay as they are, as do those of
+    choices that have ended.
     """
     rows: list[int] = []
     words = -(-columns // WORD_BITS)
@@ -269,7 +257,7 @@ def _fill_masks(chunks: list[Chunk], columns: int) -> tuple[list[int], NDArray[n
     first = 0
     for chunk in chunks:
         mask, accepted = chunk.sequence.mask, 0
-        if mask is not None:
+        if mask is not None and chunk.sequence.finish is None:
             for row in range(first, first + chunk.sampled_rows):
                 mask.fill(bits[len(rows)].data)
                 rows.append(row)
@@ -311,9 +299,11 @@ def agrees_with_operators(draw_rows: DrawRows, device: str) -> bool:
     streams = np.arange(1, len(SETTINGS) + 1, dtype=np.uint64) << np.uint64(60)
     positions = np.arange(len(SETTINGS), dtype=np.uint64) * np.uint64(7)
     numbers = (torch.from_numpy(each.view(np.int64)).to(device) for each in (streams, positions))
-    tokens, highest = draw_rows(logits, asked.T.contiguous(), *numbers)
+    tokens, highest = draw_rows(logits, asked.T.contiguous(), *numbers).tolist()
     expected = logits.max(dim=-1)
     probs = (logits[1:] / asked[1:, :1]).softmax(dim=-1)
     cut = partial(draw_nucleus, top_p=asked[1:, 1:2], min_p=asked[1:, 2:])
     drawn = DrawGroup(None, streams[1:], cut).draw(probs, positions[1:], torch.empty_like(probs))
-    return tokens == [int(expected.indices[0]), *drawn] and highest == expected.values.tolist()
+    return bool(
+        tokens == [int(expected.indices[0]), *drawn] and highest == expected.values.tolist()
+    )

@@ -80,12 +80,14 @@ class Sequence:
     decoding, more is prefill, and preemption sets `computed_tokens` back to 0 with the tokens kept.
 
     The first `cached_blocks` of its `blocks` are in the prefix cache; `uncached_tokens` is what it
-    had to compute when it was queued.
+    had to compute when it was queued. `source` is the row of the last draw with its next token,
+    while that has not been read; see `run.ahead`.
     """
 
     __slots__ = (
         "acceptance", "blocks", "cached_blocks", "choice", "computed_tokens", "counts", "finish",
-        "hashes", "mask", "packed", "request", "retry_at", "stream", "tokens", "uncached_tokens",
+        "hashes", "mask", "packed", "request", "retry_at", "source", "stream", "tokens",
+        "uncached_tokens",
     )  # fmt: skip
 
     def __init__(self, request: Request, choice: int) -> None:
@@ -104,11 +106,17 @@ class Sequence:
         self.mask: TokenMask | None = None
         self.acceptance = ACCEPTANCE_AT_FIRST
         self.retry_at = 0
+        self.source: int | None = None
+
+    @property
+    def end(self) -> int:
+        """Tokens that there are, one that has not been read included."""
+        return len(self.tokens) + (self.source is not None)
 
     @property
     def left(self) -> int:
         """Tokens to compute."""
-        return len(self.tokens) - self.computed_tokens
+        return self.end - self.computed_tokens
 
     @property
     def background(self) -> bool:

@@ -37,7 +37,8 @@ class Chunk(msgspec.Struct, frozen=True, eq=False):
     From its last `sampled_rows` rows tokens are sampled: none in the middle of a prompt, one where
     it reaches the last known token. `drafts` are guessed tokens that follow that one, counted in
     `count`; each has a sampled row, and none of them is in `sequence.tokens`. Its last
-    `scored_rows` rows score tokens of the prompt, each the one behind it.
+    `scored_rows` rows score tokens of the prompt, each the one behind it. With `source`, its one
+    token is that row of the draw before and has not been read.
     """
 
     sequence: Sequence
@@ -46,6 +47,7 @@ class Chunk(msgspec.Struct, frozen=True, eq=False):
     sampled_rows: int
     drafts: list[int] = []
     scored_rows: int = 0
+    source: int | None = None
 
     @property
     def logit_rows(self) -> int:
@@ -54,7 +56,11 @@ class Chunk(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def tokens(self) -> list[int]:
-        """The ids of the chunk's rows; as long as `count` until a token is appended."""
+        """The ids of the chunk's rows; as long as `count` until a token is appended. 0 for one that
+        has not been read.
+        """
+        if self.source is not None:
+            return [0]
         return self.sequence.tokens[self.start : self.start + self.count] + self.drafts
 
 
@@ -103,8 +109,16 @@ class Scheduler:
         sequence.uncached_tokens = len(sequence.tokens) - cached
         self.queue.push(sequence)
 
+    @property
+    def may_draft(self) -> bool:
+        """Whether the next step may have drafts, which only follow tokens that have been read."""
+        return self.speculator is not None and self.speculator.may_draft(self.running)
+
     def finish(self, sequence: Sequence, now_us: int) -> None:
-        """Remove a running sequence and release its blocks."""
+        """Remove a sequence and release its blocks; one that is preempted has none."""
+        if not sequence.blocks:
+            self.queue.take(sequence)
+            return
         self.running.remove(sequence)
         self.pool.release(sequence.blocks, now_us)
         sequence.blocks = []
@@ -116,11 +130,11 @@ class Scheduler:
         for sequence in [each for each in self.running if each.request is request]:
             self.finish(sequence, now_us)
 
-    def schedule(self, now_us: int) -> list[Chunk]:
+    def schedule(self, now_us: int, *, drafts: bool = True) -> list[Chunk]:
         """Spend one step's budget of tokens; decodes come first, as the runner needs them."""
         self._begin(now_us)
         preemptions = self.preemptions
-        chunks = self._decodes(now_us)
+        chunks = self._decodes(now_us, drafts=drafts)
         prompts = [each for each in self._awake() if each.left > 1]
         alone = not chunks and self._others and len(prompts) + len(self.queue) == 1
         tokens = self.options.step_tokens - sum(chunk.count for chunk in chunks)
@@ -191,16 +205,13 @@ class Scheduler:
     def advance(self, chunks: list[Chunk]) -> None:
         """Record that these chunks have been computed, drafts aside."""
         for chunk in chunks:
-            sequence, request = chunk.sequence, chunk.sequence.request
-            sequence.computed_tokens = chunk.start + chunk.count - len(chunk.drafts)
-            if request.first_token_us is None:
-                request.prefilled_tokens = max(request.prefilled_tokens, sequence.computed_tokens)
+            chunk.sequence.computed_tokens = chunk.start + chunk.count - len(chunk.drafts)
 
     def accept(self, chunk: Chunk, count: int) -> None:
         """Record that the first `count` drafts were accepted; they have been appended."""
         sequence, drafted = chunk.sequence, len(chunk.drafts)
         sequence.computed_tokens += count
-        self._cache_blocks(sequence, sequence.computed_tokens)
+        self.cache_blocks(sequence, sequence.computed_tokens)
         note_drafts(sequence, drafted, count)
         self.drafted += drafted
         self.accepted += count
@@ -218,7 +229,7 @@ class Scheduler:
             drafted = sum(len(chunk.drafts) for chunk in chunks)
             self.speculator.measure(len(chunks), drafted, step_us)
 
-    def _decodes(self, now_us: int) -> list[Chunk]:
+    def _decodes(self, now_us: int, *, drafts: bool) -> list[Chunk]:
         """One token for each decoding sequence; where blocks run out, others are preempted."""
         chunks = []
         for sequence in self._awake():
@@ -226,7 +237,7 @@ class Scheduler:
                 continue
             if self._allocate_slot(sequence, now_us):
                 chunks.append(self._chunk(sequence, 1))
-        if self.speculator is not None and self.speculator.begin(len(chunks)):
+        if drafts and self.speculator is not None and self.speculator.begin(len(chunks)):
             return self._with_drafts(chunks, self.speculator)
         return chunks
 
@@ -289,6 +300,9 @@ class Scheduler:
         """Its cached blocks, if there are blocks for all its other tokens and it may run."""
         if len(self.running) >= self.options.running_max or (self._rests and sequence.background):
             return None
+        if sequence.source is not None:
+            # Preempted with a token that has not been read; it will have been in the next step.
+            return None
         cached = self.pool.match(sequence)
         needed = -(-len(sequence.tokens) // self.pool.block_size) - len(cached)
         watermark = self.pool.size // WATERMARK_DIVISOR if self.running else 0
@@ -330,14 +344,15 @@ class Scheduler:
         and values of a layer before it attends, so even sequences of the same step may share them.
         """
         start, end = sequence.computed_tokens, sequence.computed_tokens + count
-        sampled, scored, unscored = int(end == len(sequence.tokens)), 0, sequence.request.unscored
+        sampled, scored, unscored = int(end == sequence.end), 0, sequence.request.unscored
         if unscored:
             # After a preemption some are scored already.
             scored = max(0, min(count, end + 1 + unscored - len(sequence.request.job.tokens)))
-        self._cache_blocks(sequence, end)
-        return Chunk(sequence, start, count, sampled, scored_rows=scored)
+        if sequence.source is None:
+            self.cache_blocks(sequence, end)
+        return Chunk(sequence, start, count, sampled, scored_rows=scored, source=sequence.source)
 
-    def _cache_blocks(self, sequence: Sequence, tokens: int) -> None:
+    def cache_blocks(self, sequence: Sequence, tokens: int) -> None:
         """Cache the full blocks of the first `tokens` tokens."""
         full = tokens // self.pool.block_size
         for index in range(sequence.cached_blocks, full):

@@ -88,6 +88,15 @@ class Speculator:
             return False
         return self.always or bool(self._steps % PLAIN_EVERY and self._plain[decoding].seen)
 
+    def may_draft(self, running: list[Sequence]) -> bool:
+        """Whether drafts may pay for any of these in the next step."""
+        decoding = [each for each in running if each.left == 1]
+        count = len(decoding)
+        if not 1 <= count <= RUNNING_MAX:
+            return False
+        known = self.always or self._plain[count].seen > 0
+        return known and (self.always or any(self._pays(each, count) for each in decoding))
+
     def propose(self, sequence: Sequence, room: int, decoding: int) -> list[int]:
         """Drafts for a sequence, at most `room`."""
         asked = sequence.request.job.sampling

@@ -32,7 +32,7 @@ def _asked(percent: int = 95) -> Asked:
 
 
 def _beside(waits: Waits = NOBODY, team: str = "edge") -> Beside:
-    owners = {name: Owner(team, "", budget_us, "/r") for name, _, budget_us in STAGES}
+    owners = {name: Owner(team, "", budget_us, "/r", judges=True) for name, _, budget_us in STAGES}
     return Beside(1_234_567, waits, owners)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+import uuid
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 
@@ -12,6 +13,7 @@ from django.test import Client
 
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.permissions import organization_scope
+from controlplane.kernel.ids import public_id
 from controlplane.slos import evaluate, services
 from controlplane.slos.channels.delivery import signing_secret
 from controlplane.slos.models import EVERYONE, Channel, Objective
@@ -19,6 +21,8 @@ from controlplane.slos.runbooks import runbook_slugs
 from controlplane.tenants.models import User
 from tests.support.objectives import count, draft
 from tests.support.people import Cast, make_cast, signed_in
+from tests.support.records import make_record
+from tests.support.traffic import store
 
 FORM = {
     "name": "first token",
@@ -131,3 +135,30 @@ def test_objectives_go_out_and_in_as_openslo(cast: Cast, alice: Client) -> None:
     told = alice.post("/slos/openslo", form | {"yaml": "{"}, follow=True).content.decode()
     assert "Yaml: Invalid YAML" in told
     assert signed_in(cast.bob).get("/slos/openslo?of=installation").status_code == 403
+
+
+def test_an_alert_leads_to_the_worst_requests_of_its_window_and_what_they_share(
+    cast: Cast, alice: Client
+) -> None:
+    objective = services.objective_create(
+        actor=OPERATOR,
+        organization=cast.acme.id,
+        draft=draft(indicator="ttft", threshold=50_000, rules=("page_quick",)),
+    )
+    of = {"organization": cast.acme.id.hex, "project": cast.project.id.hex}
+    slow = [make_record(**of, ttft_us=900_000 + place, node="node-2") for place in range(10)]
+    store([*slow, *(make_record(**of) for _ in range(30))])
+    now = datetime.now(UTC)
+    for back in range(6):
+        count(objective, now - timedelta(minutes=back), good=0, total=100)
+    evaluate.objectives_evaluate(now)
+    listed = page(alice, "/slos")
+    (link,) = re.findall(r'href="(/slos/[^"]+[?]alert=alert_[^"#]+)#worst-title"', listed)
+    text = " ".join(page(alice, link).split())
+    assert "All 10 were on node-2, and 0 % of the others." in text
+    assert text.index("900 ms") and "40 requests" in text
+    worst = public_id("req", uuid.UUID(bytes=slow[-1].request))
+    assert f'href="/requests/{worst}"' in text
+    # Someone who does not run the installation is told of no node.
+    told = page(signed_in(cast.bob), link)
+    assert "node-2" not in told and worst in told

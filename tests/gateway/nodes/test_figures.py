@@ -82,7 +82,7 @@ def full_frames(job: Job) -> list[FromNode]:
         Rejected(request=REQUEST, code="full", message=""),
         Credits(number=1, credits=4),
         Draining(deadline_s=1.0),
-        Pong(number=1),
+        Pong(number=1, cpu_permille=0),
         Tokens(number=1, ids=b""),
     ]
 

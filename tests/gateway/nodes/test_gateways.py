@@ -9,6 +9,7 @@ from controlplane.gateway.call import Call
 from controlplane.gateway.nodes.limits import CREDITS_MAX
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.measured.account import NoCredit
+from controlplane.gateway.nodes.models import NodeGroup
 from controlplane.gateway.s2_balance.load import pick_region
 from inference.contract.codec import decode_from_gateway, encode
 from inference.contract.frames import (
@@ -105,5 +106,5 @@ async def test_a_frame_of_the_load_alone_is_no_progress() -> None:
 
 async def test_a_region_whose_credits_others_hold_counts_as_full() -> None:
     wires = [Wire(region="here", credits=0), Wire(region="there", credits=1)]
-    call = Call([])
-    assert pick_region(call, ("here", "there"), [wire.link for wire in wires]) == "there"
+    groups = {wire.link.hello.region: NodeGroup((wire.link,), frozenset[int]()) for wire in wires}
+    assert pick_region(Call([]), ("here", "there"), groups) == "there"

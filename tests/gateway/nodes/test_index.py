@@ -93,6 +93,11 @@ def test_matches_a_plain_model(
         if depth:
             expected[node] = depth
     assert index.cached_blocks(wanted) == expected
+    depths = index.depths(index.match(wanted))
+    assert [depths[index.place(node)] for node in NODES] == [
+        expected.get(each, 0) for each in NODES
+    ]
+    assert depths[index.place("nobody")] == 0
     assert len(index) == len(set().union(*(blocks_of(each) for each in lengths.values())))
     for node in NODES:
         # It has counted what each node has: just so many more fit.

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from random import Random
 
 import msgspec
 import pytest
 
 from controlplane.gateway.call import Call
+from controlplane.gateway.nodes.measured import loads
+from controlplane.gateway.nodes.measured.loads import MANY_NODES
 from controlplane.gateway.nodes.measured.means import SILENT_S
+from controlplane.gateway.nodes.measured.sent import SentBlocks
 from controlplane.gateway.ports import NodeIdentity
 from controlplane.gateway.results import Placement
+from controlplane.gateway.s4_route import node as node_module
 from controlplane.gateway.s4_route.choice.memory import RoutingMemory
 from controlplane.gateway.s4_route.choice.receipt import CANDIDATES_MAX
 from controlplane.gateway.s4_route.choice.sought import Sought
@@ -23,6 +28,7 @@ from tests.support.fleet import MODEL, World, make_hello, make_step
 SIZE = 16
 TOKENS = 20 * SIZE + 5
 NAMES = ("ada", "bob", "cyd")
+NOW_S = 1e6
 
 
 def sought(seed: int = 0) -> Sought:
@@ -199,4 +205,30 @@ async def test_full_nodes_count_in_the_means_of_the_fleet() -> None:
         full.account.book(5_000)
     pick_node(site.call, sought(), site.world.fleet, site.memory, nodes=(cyd,))
     assert site.memory.means(MODEL).backlog == pytest.approx(2 / 3)
+    await site.world.fleet.close()
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_many_nodes_are_told_the_same_as_one_by_one(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Node, cached tokens and receipt: caches of all kinds, full nodes, late ones, a cache key."""
+    random = Random(seed)
+    site, wanted = Site(), sought()
+    names = [f"node-{number}" for number in range(MANY_NODES + random.randrange(20))]
+    for name in names:
+        site.add(name, credits=random.randrange(4))
+        late = seed % 3 == 1 and random.random() < 0.1
+        if not late:
+            depth = random.choice([0, 0, 3, 9, 20]) if seed % 4 else 0
+            site.tell(name, wanted.chains[SIZE][:depth])
+    wanted = msgspec.structs.replace(wanted, key=b"key" if seed % 4 < 2 else b"")
+    monkeypatch.setattr(node_module, "monotonic_s", lambda: NOW_S)
+    monkeypatch.setattr("random.random", lambda: seed / 12)
+    many = site.pick(wanted)
+    monkeypatch.setattr(loads, "MANY_NODES", len(names) + 1)
+    site.memory, many.link.account.sent = RoutingMemory(), SentBlocks()
+    one_by_one = site.pick(wanted)
+    assert many.receipt == one_by_one.receipt
+    assert (many.link, many.cached_tokens) == (one_by_one.link, one_by_one.cached_tokens)
     await site.world.fleet.close()

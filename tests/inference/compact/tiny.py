@@ -117,6 +117,7 @@ class Harness:
     """A step loop over a checkpoint, on a clock that ticks once per reading."""
 
     def __init__(self, folder: Path, **options: Any) -> None:
+        make: type[StepLoop] = options.pop("make", StepLoop)
         settings = CompactOptions(**{"dtype": "float32", "device": "cpu", **options})
         shape = read_shape(folder)
         placement = choose_placement(shape, settings)
@@ -125,7 +126,7 @@ class Harness:
         self.scheduler = Scheduler(self.pool, settings)
         ticks = itertools.count(1)
         self.stop_rules = StopRules(shape.eos, shape.context_window)
-        self.loop = StepLoop(self.runner, self.scheduler, self.stop_rules, lambda: next(ticks))
+        self.loop = make(self.runner, self.scheduler, self.stop_rules, lambda: next(ticks))
         self.steps: list[Step] = []
 
     def accept(self, *jobs: Job) -> None:

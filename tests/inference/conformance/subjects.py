@@ -48,7 +48,9 @@ class Subject:
         return self.name
 
 
-def _compact(kernels: str, dtype: str) -> Callable[[pytest.FixtureRequest], Engine]:
+def _compact(
+    kernels: str, dtype: str, speculate: str = "on", overlap: str = "off"
+) -> Callable[[pytest.FixtureRequest], Engine]:
     options = CompactOptions(
         device="cpu",
         dtype=dtype,
@@ -60,7 +62,8 @@ def _compact(kernels: str, dtype: str) -> Callable[[pytest.FixtureRequest], Engi
         mixed_prefill_tokens=64,
         running_max=CREDITS,
         threads=1,
-        speculate="on",
+        speculate=speculate,
+        overlap=overlap,
     )
     return lambda request: compact.CompactEngine(request.getfixturevalue("folder"), options)
 
@@ -85,6 +88,12 @@ def _remote(request: pytest.FixtureRequest) -> Engine:
 COMPACT = frozenset(compact.CAPABILITIES) | {Capability.GRAMMAR, Capability.SPECULATION}
 SUBJECTS = [
     Subject("compact-torch", COMPACT, _compact("torch", "float32")),
+    # A step ahead of its outputs, as on a GPU.
+    Subject(
+        "compact-ahead",
+        COMPACT - {Capability.SPECULATION},
+        _compact("torch", "float32", speculate="off", overlap="on"),
+    ),
     Subject("echo", frozenset(echo.CAPABILITIES), _echo, queues=False, prefills_in_parts=False),
     Subject("embed", frozenset(embed.CAPABILITIES), _embed),
     Subject(

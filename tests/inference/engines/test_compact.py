@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +13,8 @@ from msgspec.structs import replace
 from safetensors.torch import load_file, save_file
 
 from inference.compact.options import CompactOptions
+from inference.compact.run.ahead import AheadLoop
+from inference.compact.run.loop import StepLoop
 from inference.contract.blocks import split_hashes
 from inference.engines.base import clock_us
 from inference.engines.compact import Arrival, CompactEngine
@@ -54,6 +57,23 @@ async def test_facts_are_known_before_start(folder: Path) -> None:
     )  # fmt: skip
     assert (facts.context_window, facts.kv_blocks, facts.block_size) == (CONTEXT, 7, 32)
     await engine.close()
+
+
+@pytest.mark.parametrize(
+    ("overlap", "device", "loop"),
+    [
+        ("auto", "cpu", StepLoop), ("auto", "cuda", AheadLoop), ("off", "cuda", StepLoop),
+        ("on", "cpu", AheadLoop),
+    ],
+)  # fmt: skip
+async def test_a_gpu_is_given_steps_ahead_and_a_cpu_is_not(
+    folder: Path, overlap: str, device: str, loop: type[StepLoop]
+) -> None:
+    async with serving(folder, overlap=overlap) as (engine, _):
+        shape, placement = engine._shape, engine._placement
+        runner = engine.load(folder, shape, placement)
+        engine._placement = dataclasses.replace(placement, device=device)
+        assert type(engine._step_loop(runner, None)) is loop
 
 
 @pytest.mark.parametrize("block_size", [1, 2])

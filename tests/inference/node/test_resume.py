@@ -126,7 +126,8 @@ async def test_pings_tell_what_need_not_be_kept(model: Path) -> None:
     async with hand_gateway() as gateway, echo_node(gateway.url, model, tokens_per_s=PACE):
         began = await begin(gateway)
         await say(began.connection, Ping(number=1, received=len(began.frames)))
-        assert await read_a(began.connection, Pong) == Pong(number=1, received=2)
+        pong = await read_a(began.connection, Pong)
+        assert (pong.number, pong.received) == (1, 2)
         began.connection.transport.abort()
         asked = await read(await gateway.next())
         assert isinstance(asked, Resume)

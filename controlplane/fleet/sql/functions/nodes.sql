@@ -97,6 +97,32 @@ BEGIN
     FROM jsonb_to_recordset(links) AS l (node text, facts jsonb)
     JOIN nodes n ON n.id = l.node::uuid
     ON CONFLICT (node_id, gateway) DO UPDATE SET facts = EXCLUDED.facts, seen_at = now();
+    -- Only what is more than was seen in these ten seconds is written, in the order of the nodes.
+    WITH seen AS (
+        SELECT l.node::uuid AS node, date_bin('10 seconds', now(), 'epoch') AS at,
+            coalesce((l.facts ->> 'running')::integer, 0) AS running,
+            coalesce((l.facts ->> 'waiting')::integer, 0) AS waiting,
+            1000 - 1000 * (l.facts ->> 'kv_free_blocks')::bigint
+                / nullif((l.facts ->> 'kv_blocks')::bigint, 0) AS kv,
+            (l.facts ->> 'cpu_permille')::smallint AS cpu,
+            coalesce((l.facts ->> 'step_us')::bigint, 0) AS step_us
+        FROM jsonb_to_recordset(links) AS l (node text, facts jsonb)
+        JOIN nodes n ON n.id = l.node::uuid
+    )
+    INSERT INTO node_moments AS kept
+        (node_id, at, running, waiting, kv_permille, cpu_permille, step_us)
+    SELECT s.node, s.at, s.running, s.waiting, s.kv, s.cpu, s.step_us
+    FROM seen s LEFT JOIN node_moments k ON k.node_id = s.node AND k.at = s.at
+    WHERE s.running + s.waiting > 0 AND (k.at IS NULL OR s.running > k.running
+        OR s.waiting > k.waiting OR s.kv > coalesce(k.kv_permille, -1)
+        OR s.cpu > coalesce(k.cpu_permille, -1) OR s.step_us > k.step_us)
+    ORDER BY s.node
+    ON CONFLICT (node_id, at) DO UPDATE SET
+        running = greatest(kept.running, excluded.running),
+        waiting = greatest(kept.waiting, excluded.waiting),
+        kv_permille = greatest(kept.kv_permille, excluded.kv_permille),
+        cpu_permille = greatest(kept.cpu_permille, excluded.cpu_permille),
+        step_us = greatest(kept.step_us, excluded.step_us);
     WITH due AS (
         SELECT n.id, n.last_seen_at AS before FROM nodes n
         WHERE n.id IN (SELECT l.node::uuid FROM jsonb_to_recordset(links) AS l (node text))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
 
+from controlplane.gateway.nodes.measured.loads import LoadTable
 from controlplane.gateway.nodes.measured.sent import SentBlocks
 from controlplane.gateway.nodes.measured.speed import Speed
 from inference.contract.frames import Step
@@ -61,12 +62,13 @@ class NodeAccount:
 
     `queued_tokens` are uncached prompt tokens that wait there to be prefilled, everybody's.
     `credits_left` is how many more jobs it takes from this gateway now. `heard_s` is when it last
-    stepped, `idle_s` when it was last seen without work.
+    stepped, `idle_s` when it was last seen without work. All changes are written into the `row` of
+    a `table`, if it has one.
     """
 
     __slots__ = (
         "_booked", "_cap", "_credits", "_recent", "active", "block_size", "credits_left", "heard_s",
-        "idle_s", "kv_blocks", "queued_tokens", "ready", "sent", "speed", "told",
+        "idle_s", "kv_blocks", "queued_tokens", "ready", "row", "sent", "speed", "table", "told",
     )  # fmt: skip
 
     def __init__(self, credits: int, *, block_size: int = 1, kv_blocks: int = 0) -> None:
@@ -78,6 +80,8 @@ class NodeAccount:
         self.speed = Speed()
         self.sent = SentBlocks()
         self.told = Told()
+        self.table: LoadTable | None = None
+        self.row: int | None = None
         self._credits = credits
         self._cap: int | None = None
         self._booked = 0
@@ -110,6 +114,10 @@ class NodeAccount:
     @property
     def others_active(self) -> int:
         return self.told.others_active
+
+    def follow(self, table: LoadTable | None, row: int | None) -> None:
+        self.table, self.row = table, row
+        self.weigh()
 
     def book(self, uncached_tokens: int) -> JobBooking:
         """Take one credit; raises `NoCredit`."""
@@ -176,6 +184,13 @@ class NodeAccount:
         # What waits takes its blocks first.
         empty_tokens, room_tokens = told.empty_tokens - queued, told.free_tokens - queued
         self.ready = Ready(wait_s, token_s, empty_tokens, room_tokens, told.oldest_at_s)
+        if self.table is not None and self.row is not None:
+            self.table.write(
+                self.row, self.ready,
+                self.active, queued, self.heard_s, told.oldest_at_s, told.caches,
+                speed.prefill_tokens_per_s, speed.learned_prefill,
+                speed.step_s, speed.learned_step,
+            )  # fmt: skip
 
 
 class JobBooking:

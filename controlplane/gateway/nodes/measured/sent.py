@@ -37,9 +37,13 @@ class SentBlocks:
     def add(self, chain: Sequence[bytes], now_s: float) -> None:
         """The node has been sent a prompt with this chain of blocks."""
         self._age(now_s)
-        if len(self._fresh) + len(chain) > BLOCKS_MAX:
+        if chain and chain[-1] in self._fresh:
+            return
+        known = _leading(self._fresh, chain)
+        if len(self._fresh) + len(chain) - known > BLOCKS_MAX:
             self._turn(now_s)
-        self._fresh.update(chain[:BLOCKS_MAX])
+            known = 0
+        self._fresh.update(chain[known:BLOCKS_MAX])
 
     def leading(self, chain: Sequence[bytes], now_s: float) -> int:
         """How many of a chain's first blocks it should have by now."""

@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from math import inf
 
 import msgspec
+import numpy as np
 
 from controlplane.gateway.nodes.measured.account import NodeAccount, Ready
+from controlplane.gateway.nodes.measured.loads import Floats, ManyLoads, Places, ReadyColumns
 from controlplane.gateway.nodes.measured.means import FleetMeans
 
 # Simulated: at 2 conversations flee from nodes that compute long prompts and lose 2 % of their
@@ -38,33 +40,52 @@ class CostParts(msgspec.Struct, frozen=True):
 
 
 class NodeChoice(msgspec.Struct, frozen=True):
-    """The place of the chosen node, and the cost of every node in seconds."""
+    """The place of the chosen node, and the cost of every node in seconds, an array of many.
+
+    A node without a credit costs infinitely much.
+    """
 
     place: int
-    costs: list[float]
+    costs: list[float] | Floats
 
 
 def choose(
-    nodes: Sequence[NodeAccount],
-    cached: Sequence[int],
+    nodes: Sequence[NodeAccount] | ManyLoads,
+    cached: Sequence[int] | Places,
     prompt_tokens: int,
     means: FleetMeans,
     *,
     now_s: float,
     draw: float,
 ) -> NodeChoice:
-    """The cheapest of `nodes`, of which one must have a credit; `draw` in [0, 1) breaks ties.
+    """The cheapest of `nodes`, of which one must have a credit.
+
+    All within `TIE_SHARE` of the least cost tie: `draw`, uniform in [0, 1), picks one of them in
+    their order, so that each is as likely, and nothing else is random.
 
     `cached` are the tokens of this prompt that each node has, below `prompt_tokens`; `means` have
-    observed all nodes of the model, also those that are full and not among `nodes`.
+    observed all nodes of the model, also those that are full and not among `nodes`. Of many nodes,
+    with an array of `cached`, it is the same choice to the last bit.
     """
+    if isinstance(nodes, ManyLoads):
+        uncached = np.subtract(prompt_tokens, cached, dtype=float)
+        return _choose_of_many(_costs_of_many(nodes.ready(), uncached, means, now_s=now_s), draw)
     costs = _costs(nodes, cached, prompt_tokens, means, now_s=now_s)
-    bound = min(costs)
-    if bound == inf:
-        raise ValueError("nodes: none has a credit left")
-    bound *= 1.0 + TIE_SHARE
+    bound = _tie_bound(min(costs))
     ties = [place for place, cost in enumerate(costs) if cost <= bound]
     return NodeChoice(ties[int(draw * len(ties))], costs)
+
+
+def _choose_of_many(costs: Floats, draw: float) -> NodeChoice:
+    ties = np.flatnonzero(costs <= _tie_bound(float(costs.min())))
+    return NodeChoice(int(ties[int(draw * len(ties))]), costs)
+
+
+def _tie_bound(least: float) -> float:
+    """What costs no more is as good as the cheapest."""
+    if least == inf:
+        raise ValueError("nodes: none has a credit left")
+    return least * (1.0 + TIE_SHARE)
 
 
 def explain(node: NodeAccount, uncached: int, means: FleetMeans, *, now_s: float) -> CostParts:
@@ -84,7 +105,7 @@ def explain(node: NodeAccount, uncached: int, means: FleetMeans, *, now_s: float
 
 def _costs(
     nodes: Sequence[NodeAccount],
-    cached: Sequence[int],
+    cached: Sequence[int] | Places,
     prompt_tokens: int,
     means: FleetMeans,
     *,
@@ -105,6 +126,38 @@ def _costs(
         for (each, known) in zip(ready, cached, strict=True)
         for (wait_s, token_s, empty_tokens, room_tokens, oldest_at_s) in (each,)
     ]
+
+
+def _costs_of_many(
+    loads: ReadyColumns, uncached: Floats, means: FleetMeans, *, now_s: float
+) -> Floats:
+    """The same sums in the same order, each step for all nodes together."""
+    rate = means.prefill_tokens_per_s
+    token_s = loads.token_s + means.copy_weight / rate
+    evicts = uncached > loads.empty_tokens
+    if not evicts.any():
+        return loads.wait_s + uncached * token_s
+    age_s = now_s + means.oldest_s - loads.oldest_at_s
+    full = evicts & (loads.empty_tokens <= 0) & (uncached <= loads.room_tokens)
+    evict_s = EVICT_WEIGHT / rate * means.oldest_s / age_s
+    costs: Floats = loads.wait_s + uncached * np.where(full, token_s + evict_s, token_s)
+    if (tight := np.flatnonzero(evicts ^ full)).size:
+        some = ReadyColumns(*[column[tight] for column in loads])
+        costs[tight] = _tight_of_many(some, uncached[tight], means, now_s=now_s)
+    return costs
+
+
+def _tight_of_many(
+    loads: ReadyColumns, uncached: Floats, means: FleetMeans, *, now_s: float
+) -> Floats:
+    rate = means.prefill_tokens_per_s
+    evicted = np.minimum(np.maximum(0.0, uncached - loads.empty_tokens), uncached)
+    share = means.oldest_s / (now_s - loads.oldest_at_s + means.oldest_s)
+    evict_s = EVICT_WEIGHT * evicted * share / rate
+    overflow_s = np.maximum(0.0, uncached - loads.room_tokens) * loads.token_s
+    work_s = loads.wait_s + uncached * (loads.token_s + means.copy_weight / rate)
+    costs: Floats = work_s + evict_s + overflow_s
+    return costs
 
 
 def _tight_s(ready: Ready, uncached: int, means: FleetMeans, *, now_s: float) -> float:

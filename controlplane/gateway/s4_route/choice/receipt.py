@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from math import inf
 
 import msgspec
+import numpy as np
 
 from controlplane.gateway.nodes.measured.account import NodeAccount
 from controlplane.gateway.s4_route.choice.cost import NodeChoice, explain
@@ -29,16 +30,16 @@ def make_receipt(
     means = memory.means(sought.model)
     candidates = []
     for place in _cheapest(choice):
-        account, cached = roster.accounts[place], overlap.cached[place]
+        account, cached = roster.accounts[place], int(overlap.cached[place])
         parts = explain(account, sought.tokens - cached, means, now_s=now_s)
         parts_ms = list(map(_ms, msgspec.structs.astuple(parts)))
         candidates.append(_candidate(roster.names[place], account, cached, parts_ms))
-    name, believed = roster.names[choice.place], overlap.cached[choice.place]
+    name, believed = roster.names[choice.place], int(overlap.cached[choice.place])
     expected = predicted_tokens(sought, roster.accounts[choice.place])
     return Receipt(
         rule=sought.rule,
         node=name,
-        why=_why(sought, overlap, candidates, name=name, weighed=len(roster.names)),
+        why=_why(sought, overlap, candidates, name=name, weighed=_weighed(choice)),
         index=overlap.index,
         available_tokens=overlap.available,
         predicted_cached_tokens=max(believed, expected),
@@ -46,13 +47,30 @@ def make_receipt(
     )
 
 
+def _weighed(choice: NodeChoice) -> int:
+    """How many nodes had room."""
+    costs = choice.costs
+    if isinstance(costs, list):
+        return len(costs) - costs.count(inf)
+    full = int(np.count_nonzero(costs == inf)) if costs.max() == inf else 0
+    return len(costs) - full
+
+
 def _cheapest(choice: NodeChoice) -> list[int]:
     """Places of the cheapest nodes that have room, cheapest first, with the chosen one."""
     costs = choice.costs
     if len(costs) == 1:
         return [choice.place]
-    bound = sorted(costs)[:CANDIDATES_MAX][-1]
-    near = [place for place, cost in enumerate(costs) if cost <= bound < inf or cost < bound]
+    if isinstance(costs, list):
+        bound = sorted(costs)[:CANDIDATES_MAX][-1]
+        near = [place for place, cost in enumerate(costs) if cost <= bound < inf or cost < bound]
+    else:
+        bound = np.partition(costs, CANDIDATES_MAX - 1)[CANDIDATES_MAX - 1]
+        near = np.flatnonzero(costs < bound).tolist()
+        if bound < inf:
+            near += np.flatnonzero(costs == bound)[:CANDIDATES_MAX].tolist()
+            if choice.place not in near and costs[choice.place] == bound:
+                near.append(choice.place)
     near.sort(key=lambda place: (costs[place], place != choice.place))
     del near[CANDIDATES_MAX:]
     if choice.place not in near:
@@ -87,7 +105,7 @@ def _why(
 ) -> str:
     if weighed == 1:
         return f"{name} was the only node with room."
-    if overlap.index == "ring" or (sought.key and not any(overlap.cached)):
+    if overlap.index == "ring" or (sought.key and not overlap.most):
         known = "cache is known" if overlap.index == "ring" else "cache has this prompt"
         chose = "prompt_cache_key" if sought.key else "beginning of the prompt"
         return (

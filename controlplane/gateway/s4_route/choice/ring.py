@@ -9,6 +9,7 @@ import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
+from itertools import chain
 from math import ceil
 
 POINTS_PER_NODE = 64
@@ -32,7 +33,8 @@ class Ring:
         share = ceil(LOAD_FACTOR * (sum(loads.values()) + 1) / len(loads))
         start = bisect_left(self._positions, _position(key))
         # Every node has been passed once the circle is closed.
-        for name in self._names[start:] + self._names[:start]:
+        for place in chain(range(start, len(self._names)), range(start)):
+            name = self._names[place]
             if name in loads and loads[name] < share:
                 return name
         raise ValueError("loads: none of these nodes is on the ring")

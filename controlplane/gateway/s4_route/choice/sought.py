@@ -3,6 +3,7 @@
 import msgspec
 
 from controlplane.gateway.nodes.measured.account import NodeAccount
+from controlplane.gateway.nodes.measured.loads import Places
 from controlplane.kernel.clock import monotonic_s
 from controlplane.kernel.receipt import IndexState
 
@@ -42,12 +43,14 @@ class Sought(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Overlap(msgspec.Struct, frozen=True, kw_only=True):
-    """Reusable tokens of each node, as the choice believes them.
+    """Reusable tokens of each node, as the choice believes them; an array where they are many.
 
-    `available` is the most that any node of the fleet has, whether it takes jobs now or not.
+    `most` is the most of these, `available` that of any node of the fleet, whether it takes jobs
+    now or not.
     """
 
-    cached: list[int]
+    cached: list[int] | Places
+    most: int
     available: int
     index: IndexState
 

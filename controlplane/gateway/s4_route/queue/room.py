@@ -30,7 +30,10 @@ class RoomPorts(Protocol):
 async def find_room(
     call: Call, asked: Asked, prepared: Prepared, state: RoomPorts, *, tried: set[str]
 ) -> tuple[NodeLink, ...]:
-    """Nodes that have a credit for the request, when its turn has come; raises `Refusal` (503)."""
+    """Nodes of which one has a credit for the request, when its turn has come.
+
+    Raises `Refusal` (503).
+    """
     cluster, step, prompt = prepared.cluster, prepared.step, prepared.prompt
     claim = queue_claim(
         call, step, asked.plan, project=asked.project, tokens=prompt.size, choices=asked.ask.choices
@@ -68,11 +71,12 @@ async def find_room(
 
 
 def _lively(nodes: tuple[NodeLink, ...]) -> tuple[NodeLink, ...]:
-    """Those seen a moment ago, if any: nodes are often lost together, and one that nobody has asked
-    for anything since may stand still as well.
+    """Those with a credit that were seen a moment ago, if any: nodes are often lost together, and
+    one that nobody has asked for anything since may stand still as well.
     """
     floor_s = monotonic_s() - SEEN_S
-    return tuple(link for link in nodes if link.seen_s >= floor_s) or nodes
+    free = [link for link in nodes if link.account.credits_left > 0]
+    return tuple([link for link in free if link.seen_s >= floor_s]) or nodes
 
 
 def _nodes_now(
@@ -93,12 +97,13 @@ def _nodes_now(
         return cluster.nodes
     if served is None or served.digest != cluster.served.digest:
         return ()
+    group = served.groups(step.pool, frozenset(required)).get(cluster.region)
+    if group is None or (not tried and group.block_sizes.issubset(sizes)):
+        return group.nodes if group else ()
     return tuple(
-        link
-        for link in served.nodes
-        if link.hello.region == cluster.region
-        and link.hello.pool == step.pool
-        and link.hello.block_size in sizes
-        and link.identity.id not in tried
-        and link.abilities.issuperset(required)
+        [
+            link
+            for link in group.nodes
+            if link.hello.block_size in sizes and link.identity.id not in tried
+        ]
     )

@@ -75,6 +75,12 @@ function openCell(opens, point) {
 export function drawFigures(figures) {
   for (const [name, figure] of Object.entries(figures)) {
     const holder = document.getElementById(`plot-${name}`);
+    const before = holders.get(holder)?.layout;
+    // Live figures come without the marks that the page was opened with.
+    if (before?.shapes && !figure.layout.shapes) {
+      const { shapes, annotations, margin } = before;
+      figure.layout = { ...figure.layout, shapes, annotations, margin };
+    }
     if (holder && JSON.stringify(figure) !== JSON.stringify(holders.get(holder))) draw(holder, figure);
   }
 }

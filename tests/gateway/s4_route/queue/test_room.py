@@ -68,7 +68,8 @@ class Site:
             return
         except ClientGone:
             return
-        node = cast(Node, free[0] if random is None else random.choice(free))
+        roomy = [node for node in free if node.account.credits_left > 0]
+        node = cast(Node, roomy[0] if random is None else random.choice(roomy))
         self.running.append((node, node.account.book(1)))
         self.served.append(name)
 

@@ -53,9 +53,9 @@ class Ground:
         )
         groups = plan_decodes(chunks, BLOCK, Uploader("cpu"), torch.float32)
         attached = self.copies.attach(groups, chunks, slots)
-        for layer, kept in enumerate(self.cache.slots):
-            new = torch.randn(len(rows), *kept.shape[1:], generator=self.random)
-            kept.index_copy_(0, slots, new)
+        for layer, kept in enumerate(self.cache.kept):
+            new = torch.randn(len(rows), *kept.values.shape[1:], generator=self.random)
+            kept.put(slots, new)
             for group in attached:
                 queries = torch.randn(group.stop - group.start, 4, 16, generator=self.random)
                 found = decode_products(queries, self.cache, layer, group)

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from inference.compact.run.ahead import AheadLoop
 from inference.compact.run.eager import EagerModel
 from inference.compact.run.graphs import CudaRecorder, RecordedModel
+from inference.compact.run.loop import StepLoop
 from tests.inference.compact.shapes import SHAPES
 from tests.inference.compact.tiny import Harness, job_of, prompt_of, save_model, tokens_of
 
@@ -26,7 +28,7 @@ CASES = [
 
 @pytest.mark.parametrize(("name", "dtype"), CASES)
 def test_recordings_change_no_token(name: str, dtype: str, tmp_path: Path) -> None:
-    """Under chunks, prefix hits and preemption, greedy and drawn."""
+    """Under chunks, prefix hits and preemption, greedy and drawn; nor does planning ahead."""
     kind, overrides = SHAPES[name]
     save_model(tmp_path, kind, **overrides)
     shared = prompt_of(40)
@@ -41,8 +43,8 @@ def test_recordings_change_no_token(name: str, dtype: str, tmp_path: Path) -> No
         for number in range(5)
     ]
     texts = []
-    for recorded in (False, True):
-        harness = Harness(tmp_path, device="cuda", dtype=dtype, **SIZE)
+    for recorded, make in ((False, StepLoop), (True, StepLoop), (True, AheadLoop)):
+        harness = Harness(tmp_path, device="cuda", dtype=dtype, make=make, **SIZE)
         model = harness.runner.model
         assert isinstance(model, RecordedModel)
         if not recorded:
@@ -54,7 +56,7 @@ def test_recordings_change_no_token(name: str, dtype: str, tmp_path: Path) -> No
         texts.append([tokens_of(outputs[number, 0]) for number in range(5)])
         assert sum(step.preemptions for step in harness.steps) > 0
         assert sum(outputs[number, 0][-1].usage.cached_tokens for number in range(5)) > 0
-    assert texts[0] == texts[1]
+    assert texts[0] == texts[1] == texts[2]
 
 
 def test_a_step_leaves_no_memory_behind(tmp_path: Path) -> None:

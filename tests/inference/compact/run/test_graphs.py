@@ -40,9 +40,9 @@ class Counted(EagerModel):
 
     steps = 0
 
-    def forward(self, chunks: list[Chunk]) -> torch.Tensor:
+    def forward(self, chunks: list[Chunk], drawn: torch.Tensor | None = None) -> torch.Tensor:
         self.steps += 1
-        return super().forward(chunks)
+        return super().forward(chunks, drawn)
 
 
 def _imitated(step: Step) -> Step:

@@ -60,7 +60,7 @@ class ShortOfMemory:
     failures: int
     steps: int = 0
 
-    def forward(self, chunks: list[Chunk]) -> torch.Tensor:
+    def forward(self, chunks: list[Chunk], drawn: torch.Tensor | None = None) -> torch.Tensor:
         """One row of each chunk."""
         self.steps += 1
         if self.steps <= self.failures:

@@ -38,14 +38,14 @@ class Churn:
     cancels: Counter[str] = field(default_factory=Counter)
 
 
-def churn(requests: int, seed: int) -> Churn:
+def churn(requests: int, seed: int, make: type[StepLoop] = StepLoop) -> Churn:
     """Run `requests` jobs to their ends, cancelling some of them in whatever state they are.
 
     Raises AssertionError where the shadow model reads what it should not, where a cancel leaves
     blocks with its request, or where a choice does not end exactly once.
     """
     chance = random.Random(seed)
-    loop = shadow_loop(OPTIONS, CONTEXT)
+    loop = shadow_loop(OPTIONS, CONTEXT, make)
     seen = Churn()
     open_choices: dict[bytes, int] = {}
     ended: list[bytes] = []

@@ -36,8 +36,8 @@ def _step(loop: StepLoop) -> dict[int, int]:
     seen: list[dict[int, int]] = []
     schedule = loop.scheduler.schedule
 
-    def noted(now_us: int) -> list[Chunk]:
-        chunks = schedule(now_us)
+    def noted(now_us: int, *, drafts: bool = True) -> list[Chunk]:
+        chunks = schedule(now_us, drafts=drafts)
         seen.append(_counts(chunks))
         return chunks
 
