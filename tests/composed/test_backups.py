@@ -84,6 +84,17 @@ def test_secrets_open_with_their_passphrase_alone(tmp_path: Path) -> None:
         secret_store.put_secrets({"../key": "x"})
 
 
+def test_secrets_are_sealed_whole_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "BACKUP_PASSPHRASE", PASSPHRASE[:8])
+    with pytest.raises(BackupError, match="at least 16 characters"):
+        secret_store.sealing_passphrase()
+    monkeypatch.setattr(settings, "BACKUP_PASSPHRASE", PASSPHRASE)
+    assert secret_store.sealing_passphrase() == PASSPHRASE
+    monkeypatch.setattr(settings, "SLUICE_ROLE", "setup")
+    with pytest.raises(BackupError, match="not setup"):
+        secret_store.sealing_passphrase()
+
+
 @pytest.fixture
 async def ledger(database: str) -> AsyncIterator[PostgresLedger]:
     made = PostgresLedger(dsn())

@@ -27,7 +27,10 @@ DUMP_SECONDS_MAX = 6 * 3_600.0
 LOCK_WAIT = "30s"
 GIT_SECONDS_MAX = 5.0
 # A snapshot for others to read from lasts as long as its transaction.
-SESSION = "-c statement_timeout=0 -c idle_in_transaction_session_timeout=0 -c timezone=UTC"
+SESSION = (
+    f"-c statement_timeout={DUMP_SECONDS_MAX:.0f}s -c idle_in_transaction_session_timeout=0"
+    " -c timezone=UTC"
+)
 MIGRATIONS = "SELECT app || '.' || name FROM django_migrations ORDER BY 1"
 
 

@@ -12,7 +12,7 @@ from controlplane.composed.backups.archive import BackupError
 from controlplane.composed.backups.programs import reading_dsn
 from controlplane.embedded.layout import embedded_layout, prepare
 from controlplane.embedded.postgres import Postgres
-from controlplane.embedded.processes import RunFile, Say
+from controlplane.embedded.processes import RunFile, Say, living
 
 
 def answers() -> bool:
@@ -37,6 +37,10 @@ def private_server(say: Say) -> Iterator[None]:
     runfile = RunFile(data)
     if not runfile.acquire():
         raise BackupError(f"Sluice is running in {data}: stop it first.")
+    run = runfile.read()
+    if run is not None and any(map(living, run.children)):
+        runfile.release()
+        raise BackupError(f"Processes of a killed start live in {data}: `sluice stop` ends them.")
     layout = embedded_layout(data)
     prepare(layout)
     server = Postgres(layout, password=settings.SUPERUSER_PASSWORD, say=say)

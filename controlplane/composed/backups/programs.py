@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -48,7 +49,9 @@ def program(name: str, server_major: int) -> Path:
     if (on_path := shutil.which(name)) is not None:
         found[_major(Path(on_path))] = Path(on_path)
     try:
-        packaged = postgres_folder(embedded_layout(settings.DATA_DIR)) / "bin" / name
+        # We run it ourselves, so that the servers' account need not reach it.
+        ours = replace(embedded_layout(settings.DATA_DIR), account=None)
+        packaged = postgres_folder(ours) / "bin" / name
         found.setdefault(_major(packaged), packaged)
     except LayoutError:
         pass
@@ -73,7 +76,9 @@ def run(
     login = conninfo_to_dict(dsn)
     password = str(login.pop("password", ""))
     target = f"--dbname={make_conninfo('', **login)}"
-    environment = {**os.environ, "PGPASSWORD": password, "LC_ALL": "C.UTF-8"}
+    # libpq has settings of its own there; our secrets are none of its business.
+    environment = {name: text for name, text in os.environ.items() if name[:6] != "SLUICE"}
+    environment |= {"PGPASSWORD": password, "LC_ALL": "C.UTF-8"}
     started = told = time.monotonic()
     with (
         TemporaryFile() as words,

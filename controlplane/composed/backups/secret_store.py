@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
+from django.conf import settings
 
 from controlplane.composed.backups.archive import SECRETS, BackupError
 from controlplane.core.seal import BrokenSeal, sealed, unsealed
@@ -24,8 +25,14 @@ PLACE = b"sluice backup secrets"
 OWN = ("postgres-", "redis")
 
 
-def passphrase_of(text: str) -> str:
-    """The passphrase as given; raises BackupError where there is none or a short one."""
+def sealing_passphrase() -> str:
+    """The passphrase that was set; raises BackupError where secrets cannot be sealed with it."""
+    if settings.SLUICE_ROLE != "all":
+        raise BackupError(
+            f"Only SLUICE_ROLE=all, or none, reads every secret, not {settings.SLUICE_ROLE}. With "
+            "--without-secrets they are left out; keep them yourself."
+        )
+    text: str = settings.BACKUP_PASSPHRASE
     if len(text) < PASSPHRASE_CHARS_MIN:
         raise BackupError(
             f"SLUICE_BACKUP_PASSPHRASE must have at least {PASSPHRASE_CHARS_MIN} characters: it "

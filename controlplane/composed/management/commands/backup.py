@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from controlplane.composed.backups.archive import BackupBusy, BackupError, remove_older
 from controlplane.composed.backups.making import make_backup
 from controlplane.composed.backups.private_server import answers, private_server
-from controlplane.composed.backups.secret_store import passphrase_of
+from controlplane.composed.backups.secret_store import sealing_passphrase
 from controlplane.embedded.layout import LayoutError
 from controlplane.embedded.processes import ServerError
 
@@ -38,7 +37,7 @@ class Command(BaseCommand):
         folder: Path = options["folder"].absolute()
         try:
             sealing = not options["without_secrets"]
-            passphrase = passphrase_of(settings.BACKUP_PASSPHRASE) if sealing else None
+            passphrase = sealing_passphrase() if sealing else None
             with nullcontext() if answers() else private_server(self._say):
                 make_backup(folder, passphrase, self._say)
             for old in remove_older(folder, options["keep"]) if options["keep"] else []:

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from controlplane.composed.backups.archive import BackupError, find_backup
 from controlplane.composed.backups.private_server import private_server
 from controlplane.composed.backups.restoring import restore_backup
-from controlplane.composed.backups.secret_store import passphrase_of
+from controlplane.composed.backups.secret_store import sealing_passphrase
 from controlplane.embedded.layout import LayoutError
 from controlplane.embedded.processes import ServerError
 
@@ -31,7 +30,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             sealed = not options["without_secrets"]
-            passphrase = passphrase_of(settings.BACKUP_PASSPHRASE) if sealed else None
+            passphrase = sealing_passphrase() if sealed else None
             backup = find_backup(options["folder"].absolute())
             self._say(f"restoring {backup}")
             with private_server(self._say):
