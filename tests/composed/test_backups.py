@@ -33,6 +33,28 @@ COMMAND_SECONDS_MAX = 120.0
 RESTORED, READER, PASSWORD = "sluice_restored", "sluice_backup", "a-password-of-the-tests"
 PASSPHRASE = "a passphrase of the tests only"
 
+# What keeps tenants apart and the ledger as it is; the grants also say who owns what.
+POLICIES = """
+    SELECT tablename, policyname, cmd, roles::text, qual, with_check FROM pg_policies ORDER BY 1, 2
+"""
+GRANTS = """
+    SELECT relname, relrowsecurity, relforcerowsecurity, relowner::regrole::text,
+           (SELECT array_agg(a::text ORDER BY a::text) FROM unnest(relacl) AS a) FROM pg_class
+    WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p', 'S')
+    UNION ALL
+    SELECT oid::regprocedure::text, prosecdef, true, proowner::regrole::text,
+           (SELECT array_agg(a::text ORDER BY a::text) FROM unnest(proacl) AS a) FROM pg_proc
+    WHERE pronamespace = 'public'::regnamespace ORDER BY 1, 2
+"""
+TRIGGERS = """
+    SELECT tgrelid::regclass::text, tgname, tgenabled::text, tgtype, tgfoid::regproc::text
+    FROM pg_trigger WHERE NOT tgisinternal ORDER BY 1, 2
+"""
+
+
+def _restored() -> psycopg.Connection:
+    return psycopg.connect(superuser_dsn(), dbname=RESTORED)
+
 
 def whole(folder: Path, day: int) -> Path:
     """Looks like a backup of that day."""
@@ -167,6 +189,10 @@ async def test_a_server_of_ones_own(
     restored = sluice("restore", str(kept), data=tmp_path / "b", **own_server(RESTORED))
     assert restored.returncode == 0, restored.stdout + restored.stderr
     assert "2 holds were open: 1 were past their deadline" in restored.stdout
+
+    with psycopg.connect(superuser_dsn()) as before, _restored() as after:
+        for guards in (POLICIES, GRANTS, TRIGGERS):
+            assert before.execute(guards).fetchall() == after.execute(guards).fetchall()
 
     worse = msgspec.structs.replace(facts, held_nano="101", tables={**facts.tables, "budgets": 7})
     assert [line.partition(":")[0] for line in differences(facts, worse)] == [
