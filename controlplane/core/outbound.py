@@ -71,9 +71,14 @@ def _connection(parts: SplitResult, *, private: bool) -> _Checked:
     return _Checked(host, port, checked)
 
 
-def public_address(host: str, port: int, *, private: bool) -> str:
-    """An address of the host; raises NotReached for one inside a network."""
-    looked_up = _look_ups.submit(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+def public_address(
+    host: str, port: int, *, private: bool, look_ups: ThreadPoolExecutor = _look_ups
+) -> str:
+    """An address of the host; raises NotReached for one inside a network.
+
+    Slow names hold the threads of `look_ups`.
+    """
+    looked_up = look_ups.submit(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
     try:
         found = looked_up.result(LOOK_UP_S_MAX)
     # A label that is too long is a UnicodeError.

@@ -126,6 +126,12 @@ def fleet_view(*, actor: Actor, now: datetime) -> list[PoolView]:
     return views
 
 
+def places_served(now: datetime, known_models: set[str]) -> frozenset[tuple[str, str]]:
+    """Models, each with a pool in which a node may serve it now."""
+    views = nodes_of_models(now, known_models)
+    return frozenset((name, view.node.pool) for view in views if view.ready for name in view.serves)
+
+
 def waiting_by_model(now: datetime) -> Counter[str]:
     found: Counter[str] = Counter()
     for queue in _queues(now):

@@ -53,6 +53,10 @@ class RoutePlan(msgspec.Struct, frozen=True):
         """Name and version of the rule; `direct` where the model was named itself."""
         return rules.DIRECT if self.rule is None else self.rule.label
 
+    def pools(self, model: str) -> set[str]:
+        """Whose nodes may be given the request for a model."""
+        return {step.pool for step in self.steps if step.model.name == model}
+
 
 def make_plan(request: bytes, ask: Ask, key: KeyRecord, snapshot: Snapshot) -> RoutePlan:
     """Apply the first rule that matches; raises `Refusal`.

@@ -73,6 +73,7 @@ class DryRunJson(TypedDict):
     total: dict[str, Any]
     leave_region: int
     out_of_service: int
+    unserved: list[dict[str, Any]]
     organizations: list[dict[str, Any]]
     projects: list[dict[str, Any]]
     regions: list[dict[str, Any]]
@@ -137,6 +138,10 @@ def dry_run_json(found: selectors.DryRun) -> DryRunJson:
         "total": asdict(outcome.total),
         "leave_region": outcome.leave_region,
         "out_of_service": outcome.out_of_service,
+        "unserved": [
+            {**place._asdict(), "requests": requests}
+            for place, requests in outcome.unserved.items()
+        ],
         "organizations": [_group(one, "org") for one in found.organizations],
         "projects": [_group(one, "proj") for one in found.projects],
         "regions": [_group(one) for one in found.regions],

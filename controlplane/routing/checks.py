@@ -46,11 +46,14 @@ class RuleProblem:
 class KnownNames:
     """What rules may name: models in service and pools with their task, and tenants as hex.
 
-    Of the pools, `prefill_only` never get a whole request.
+    Of the pools, `prefill_only` never get a whole request. `own_pools` are those of the models,
+    `serving` each model with a pool in which a node serves it now.
     """
 
     models: Mapping[str, str]
     pools: Mapping[str, str]
+    own_pools: Mapping[str, str]
+    serving: frozenset[tuple[str, str]]
     organizations: frozenset[str]
     projects: frozenset[str]
     prefill_only: frozenset[str]
@@ -135,7 +138,8 @@ def _step(at: str, step: Step, names: KnownNames) -> Iterator[RuleProblem]:
         here = f"{at}.targets[{number}]"
         if target.model not in names.models:
             yield RuleProblem(f"{here}.model", f"Model {target.model!r} is not served.")
-        yield from _pool(f"{here}.pool", target, names)
+        wrong = list(_pool(f"{here}.pool", target, names))
+        yield from wrong or _served(here, target, names)
         if not 1 <= target.weight <= WEIGHT_MAX:
             yield RuleProblem(f"{here}.weight", f"Must be 1 to {WEIGHT_MAX}.")
         if (target.model, target.pool) in seen:
@@ -155,6 +159,16 @@ def _pool(at: str, target: Target, names: KnownNames) -> Iterator[RuleProblem]:
         yield RuleProblem(
             at, f"The pool {target.pool!r} only runs prefill; choose one that decodes."
         )
+
+
+def _served(at: str, target: Target, names: KnownNames) -> Iterator[RuleProblem]:
+    """What stands in the catalogue, but has no node now: one may come, so this is no error."""
+    pool = target.pool or names.own_pools.get(target.model, "")
+    if target.model in names.models and (target.model, pool) not in names.serving:
+        empty = all(where != pool for _, where in names.serving)
+        why = "has no node that serves now" if empty else f"has no node with {target.model!r} now"
+        message = f"Nothing can serve this target: the pool {pool!r} {why}."
+        yield RuleProblem(at, message, warning=True)
 
 
 def _tasks(at: str, rule: RouteRule, names: KnownNames) -> Iterator[RuleProblem]:

@@ -47,13 +47,14 @@ class Move(NamedTuple):
 @dataclass(frozen=True)
 class PoolNodes:
     """What there is now: own pools of all models, those in service and their prices, regions of
-    pools.
+    pools, and models with the pools in which a node serves them.
     """
 
     pools: Mapping[str, str]
     served: frozenset[str]
     prices: Mapping[str, Price]
     regions: Mapping[str, frozenset[str]]
+    serving: frozenset[tuple[str, str]]
 
 
 @dataclass
@@ -76,7 +77,10 @@ class MoveTally:
 
 @dataclass
 class Outcome:
-    """The same by tenant, project, region and move; and how many requests met each rule."""
+    """The same by tenant, project, region and move; and how many requests met each rule.
+
+    `unserved` are requests by the place that they would go to first, where no node serves now.
+    """
 
     total: MoveTally = field(default_factory=MoveTally)
     organizations: dict[str, MoveTally] = field(default_factory=dict)
@@ -85,6 +89,7 @@ class Outcome:
     moves: dict[Move, MoveTally] = field(default_factory=dict)
     rules_before: dict[str, int] = field(default_factory=dict)
     rules_after: dict[str, int] = field(default_factory=dict)
+    unserved: dict[FirstPlace, int] = field(default_factory=dict)
     alias_unknown: int = 0
     sizes_unknown: int = 0
     unpriced: int = 0
@@ -175,6 +180,8 @@ def _count(
         outcome.projects.setdefault(facts.project, MoveTally()),
         outcome.regions.setdefault(row.region, MoveTally()),
     ]
+    if move.after != REFUSED and move.after not in fleet.serving:
+        outcome.unserved[move.after] = outcome.unserved.get(move.after, 0) + 1
     if moved:
         change.cached_lost = row.cached_tokens
         tallies.append(outcome.moves.setdefault(move, MoveTally()))

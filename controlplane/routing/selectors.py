@@ -18,6 +18,7 @@ from controlplane.catalog.selectors import model_list, pool_list, price_in_force
 from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 from controlplane.core.versions.selectors import in_force, on_trial
+from controlplane.fleet.overview import places_served
 from controlplane.fleet.selectors import pool_regions
 from controlplane.kernel.rules import DIRECT, PERMILLE, Facts, RouteRule, draw_of
 from controlplane.routing.canary import Arm, CanaryComparison, judge
@@ -97,13 +98,15 @@ def rule_problems(*, actor: Actor, rules: Sequence[RouteRule]) -> list[RuleProbl
     projects = project_names(
         actor=actor, ids=hex_ids(one for rule in rules for one in rule.match.projects)
     )
-    pools = pool_list()
+    pools, models = pool_list(), model_list(enabled_only=True)
     names = KnownNames(
-        models={model.name: model.task for model in model_list(enabled_only=True)},
+        models={model.name: model.task for model in models},
         pools={pool.name: pool.task for pool in pools},
         organizations=frozenset(one.hex for one in organizations),
         projects=frozenset(one.hex for one in projects),
         prefill_only=frozenset(pool.name for pool in pools if pool.prefills_only),
+        own_pools={model.name: model.pool for model in models},
+        serving=places_served(datetime.now(UTC), {model.name for model in models}),
     )
     return find_problems(rules, names)
 
@@ -315,6 +318,7 @@ def _fleet(now: datetime) -> PoolNodes:
         served=frozenset(model.name for model in served),
         prices={name: price for name, price in prices.items() if price is not None},
         regions=pool_regions(),
+        serving=places_served(now, {model.name for model in models}),
     )
 
 

@@ -29,7 +29,8 @@ def learned_us(p95_us: float, public_us: int) -> int:
     """Microseconds: the percentile with headroom in two digits, and no less than is public."""
     with_room = max(1.0, p95_us * HEADROOM)
     unit = 10 ** max(0, math.floor(math.log10(with_room)) + 1 - DIGITS)
-    return max(public_us, math.ceil(with_room / unit) * unit)
+    rounded: int = math.ceil(with_room / unit) * unit
+    return max(public_us, rounded)
 
 
 def stage_budgets_learn(now: datetime) -> int:

@@ -1,6 +1,5 @@
 """Templates: stored prompts, their versions, what a version sends, and how it is put in force."""
 
-import difflib
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -260,14 +259,8 @@ def _difference(before: PromptVersion | None, after: PromptVersion) -> str:
     """What changes against the version in force, line by line; empty where nothing does."""
     if before is None or before.id == after.id:
         return ""
-    lines = difflib.unified_diff(
-        shared.text_of(before.body).splitlines(),
-        shared.text_of(after.body).splitlines(),
-        f"version {before.version}",
-        f"version {after.version}",
-        lineterm="",
-    )
-    return "\n".join(lines)
+    names = f"version {before.version}", f"version {after.version}"
+    return shared.difference(before.body, after.body, names)
 
 
 def _use(name: str, body: PromptBody) -> str:

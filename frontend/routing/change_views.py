@@ -12,9 +12,9 @@ from django.shortcuts import redirect
 from controlplane.core.permissions import Action
 from controlplane.core.versions.models import NOTE_CHARS_MAX
 from controlplane.routing.models import RuleSet
-from controlplane.routing.rulesjson import read_rules_text
 from controlplane.routing.selectors import ruleset_get, ruleset_in_force
 from controlplane.routing.services import RuleVersions
+from frontend.routing.drafts import TypedDraft, draft_acted, typed_draft
 from frontend.routing.views import version_page
 from frontend.shared.access import Viewer, page
 from frontend.shared.forms import cleaned
@@ -28,9 +28,9 @@ Step = Callable[[HttpRequest, RuleVersions, RuleSet], str]
 
 
 class RulesForm(DraftForm):
-    """A draft as it was typed, and the version it was compared with."""
+    """What a draft has beside its rules: the version it was compared with."""
 
-    rules = forms.CharField(max_length=TEXT_CHARS_MAX, strip=False)
+    rules = forms.CharField(max_length=TEXT_CHARS_MAX, strip=False, required=False)
     rebase = forms.IntegerField(min_value=1, required=False)
 
 
@@ -78,18 +78,41 @@ def routing_draft(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @page("routing/<int:version>/save", Action.ROUTING_MANAGE, "POST")
 def routing_save(request: HttpRequest, viewer: Viewer, version: int) -> HttpResponse:
     rule_set = ruleset_get(actor=viewer.user, version=version)
-    typed = request.POST.get("rules", ""), request.POST.get("note", "")
+    typed = None
     try:
+        typed = typed_draft(request.POST)
         read = cleaned(RulesForm(request.POST))
         rule_set.revision = read["revision"]
-        rules = read_rules_text(read["rules"])
         versions = RuleVersions(viewer.user)
-        versions.draft_update(rule_set, rules, read["note"], rebase=read["rebase"])
+        versions.draft_update(rule_set, typed.content, read["note"], rebase=read["rebase"])
     except ValidationError as error:
-        now, status = ruleset_get(actor=viewer.user, version=version), status_of(error)
-        return version_page(request, viewer, now, typed=typed, error=error, status=status)
+        return _again(request, viewer, version, typed, error)
     messages.success(request, f"Draft {version} is saved.")
     return redirect("routing_version", version)
+
+
+@page("routing/<int:version>/edit", Action.ROUTING_MANAGE, "POST")
+def routing_edit(request: HttpRequest, viewer: Viewer, version: int) -> HttpResponse:
+    """The form after one of its buttons; nothing is saved."""
+    rule_set, typed = ruleset_get(actor=viewer.user, version=version), None
+    try:
+        typed = typed_draft(request.POST)
+        acted = draft_acted(typed, request.POST.get("act", ""))
+    except ValidationError as error:
+        return _again(request, viewer, version, typed, error)
+    return version_page(request, viewer, rule_set, typed=acted)
+
+
+def _again(
+    request: HttpRequest,
+    viewer: Viewer,
+    version: int,
+    typed: TypedDraft | None,
+    error: ValidationError,
+) -> HttpResponse:
+    """The page with what was typed, still a change of the revision that it began with."""
+    now, status = ruleset_get(actor=viewer.user, version=version), status_of(error)
+    return version_page(request, viewer, now, typed=typed, error=error, status=status)
 
 
 @_step("publish", confirmed=True)

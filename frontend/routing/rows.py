@@ -2,7 +2,7 @@
 figures of a canary and of a dry run, ready to be read.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,10 +17,19 @@ from controlplane.kernel.rules import (
     Step,
 )
 from controlplane.routing.canary import CanaryComparison, CanaryFigure, CanaryVerdict
-from controlplane.routing.dryrun import Move, MoveTally
-from controlplane.routing.selectors import DryRun, MovedGroup
+from controlplane.routing.dryrun import FirstPlace, Move, MoveTally
+from controlplane.routing.selectors import GROUPS_SHOWN_MAX, DryRun, MovedGroup
 from frontend.shared.formats import MISSING, count, duration, percent, significant
 
+# Conditions that are sets of values, and what they are compared with.
+_CONDITIONS = {
+    "aliases": "model",
+    "tasks": "task",
+    "organizations": "organization",
+    "projects": "project",
+    "tags": "key tag",
+    "priorities": "priority",
+}
 PRIORITY_WORDS = {PRIORITY_LOW: "low", PRIORITY_NORMAL: "normal", PRIORITY_HIGH: "high"}
 TONES = {
     CanaryVerdict.BETTER: "ok",
@@ -55,10 +64,27 @@ def rule_rows(rules: Sequence[RouteRule], names: Mapping[str, str]) -> list[Rule
     """The rules in the order in which they are tried; `names` are of tenants by hex id."""
     return [
         RuleRow(
-            f"rules[{place}]", rule.name, _when(rule.match, names), _steps(rule.steps), _more(rule)
+            f"rules[{place}]",
+            rule.name,
+            _when(rule.match, names),
+            _steps(rule.steps),
+            [f"{label.removesuffix(' given')} {told}" for label, told in _options(rule)],
         )
         for place, rule in enumerate(rules)
     ]
+
+
+def rule_words(rule: RouteRule, names: Mapping[str, str]) -> dict[str, str]:
+    """All that a rule says, by what it is about: conditions, steps, options."""
+    told = {field: getattr(rule.match, field) for field in _CONDITIONS}
+    words = {
+        _CONDITIONS[field]: ", ".join(sorted(_value(one, names) for one in values))
+        for field, values in told.items()
+    }
+    words["prompt"] = _size(rule.match).removeprefix("prompt ")
+    words |= {f"step {number}": _step(0, step) for number, step in enumerate(rule.steps, 1)}
+    words |= dict(_options(rule))
+    return {label: each for label, each in words.items() if each}
 
 
 def tenant_ids(rules: Iterable[RouteRule]) -> tuple[set[str], set[str]]:
@@ -71,15 +97,14 @@ def tenant_ids(rules: Iterable[RouteRule]) -> tuple[set[str], set[str]]:
 
 def _when(match: Match, names: Mapping[str, str]) -> list[str]:
     told = [
-        _one_of("model", match.aliases),
-        _one_of("task", match.tasks),
-        _one_of("organization", (names.get(one, one) for one in match.organizations)),
-        _one_of("project", (names.get(one, one) for one in match.projects)),
-        _one_of("key tag", match.tags),
-        _one_of("priority", (_priority(one) for one in match.priorities)),
-        _size(match),
+        _one_of(label, (_value(one, names) for one in getattr(match, field)))
+        for field, label in _CONDITIONS.items()
     ]
-    return [each for each in told if each] or ["always"]
+    return [each for each in (*told, _size(match)) if each] or ["always"]
+
+
+def _value(value: str | int, names: Mapping[str, str]) -> str:
+    return _priority(value) if isinstance(value, int) else names.get(value, value)
 
 
 def _one_of(what: str, values: Iterable[str]) -> str:
@@ -115,21 +140,19 @@ def _step(number: int, step: Step) -> str:
     return f"{'else ' if number else ''}{' or '.join(places) or 'nowhere'}, {wait}"
 
 
-def _more(rule: RouteRule) -> list[str]:
-    told = []
+def _options(rule: RouteRule) -> Iterator[tuple[str, str]]:
     if rule.priority is not None:
-        told.append(f"priority {_priority(rule.priority)}")
+        yield "priority given", _priority(rule.priority)
     if rule.deadline_s is not None:
-        told.append(f"deadline {rule.deadline_s} s")
+        yield "deadline", f"{rule.deadline_s} s"
     if rule.first_token_s is not None:
-        told.append(f"first token within {rule.first_token_s:g} s")
+        yield "first token within", f"{rule.first_token_s:g} s"
     if rule.degrade_order is not None:
-        told.append(f"degrade order {rule.degrade_order}")
+        yield "degrade order", str(rule.degrade_order)
     if rule.continues_lost:
-        told.append("continues after a lost node")
+        yield "continues", "after a lost node"
     if rule.widen:
-        told.append("also to models that the key does not allow")
-    return told
+        yield "also to", "models that the key does not allow"
 
 
 def _priority(value: int) -> str:
@@ -178,6 +201,13 @@ def group_rows(groups: list[MovedGroup]) -> list[TallyRow]:
 
 def move_rows(found: DryRun) -> list[TallyRow]:
     return [_tally_row(_move_words(move), "", tally) for move, tally in found.moves]
+
+
+def unserved_rows(found: DryRun) -> list[tuple[FirstPlace, str, str]]:
+    """Places without a node, each with how many requests would go there and their share."""
+    judged, places = found.outcome.total.requests, found.outcome.unserved.items()
+    most = sorted(places, key=lambda each: -each[1])[:GROUPS_SHOWN_MAX]
+    return [(place, count(requests), percent(requests, judged)) for place, requests in most]
 
 
 def total_row(found: DryRun) -> TallyRow:

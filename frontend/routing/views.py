@@ -5,11 +5,10 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 
-from controlplane.catalog.selectors import model_list, pool_list
 from controlplane.core.permissions import Action
 from controlplane.core.versions.models import NOTE_CHARS_MAX, State
 from controlplane.core.versions.selectors import before
-from controlplane.kernel.rules import PERMILLE, RouteRule
+from controlplane.kernel.rules import PERMILLE
 from controlplane.routing import selectors
 from controlplane.routing.models import RuleSet
 from controlplane.routing.rulesjson import read_rules
@@ -20,8 +19,10 @@ from controlplane.routing.selectors import (
     ruleset_dry_run,
 )
 from controlplane.telemetry.reading import TooMuchToRead
-from controlplane.tenants.selectors import organization_names, project_names
 from frontend.routing import rows
+from frontend.routing.changes import Comparison, comparison_of, rule_changes
+from frontend.routing.drafts import TypedDraft, draft_context
+from frontend.routing.tenants import tenant_names, words
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.asked import in_time
 from frontend.shared.formats import percent
@@ -45,12 +46,15 @@ EXAMPLE = """[
 def routing(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     versions = selectors.ruleset_list(actor=viewer.user)
     current, canary = selectors.ruleset_in_force(), selectors.ruleset_on_trial()
+    earlier = before(RuleSet.objects.all(), current) if current else None
     report = in_time(lambda: canary_report(actor=viewer.user)) if canary else None
     context = {
         "current": current,
         "rows": words(viewer, read_rules(current.rules)) if current else [],
-        "before": before(RuleSet.objects.all(), current) if current else None,
+        "before": earlier,
+        "back": compared(viewer, current, earlier) if current else None,
         "canary": canary,
+        "compared": compared(viewer, current, canary) if canary else None,
         "share": percent(canary.share_permille, PERMILLE) if canary else "",
         "report": report,
         "figures": rows.figure_rows(report.comparison) if report else [],
@@ -87,6 +91,7 @@ def routing_dry_run(request: HttpRequest, viewer: Viewer, version: int) -> HttpR
     if found is not None:
         context |= {
             "total": rows.total_row(found),
+            "unserved": rows.unserved_rows(found),
             "tables": [
                 ("From and to", "Move", rows.move_rows(found)),
                 ("Organizations", "Organization", rows.group_rows(found.organizations)),
@@ -102,46 +107,45 @@ def version_page(
     viewer: Viewer,
     rule_set: RuleSet,
     *,
-    typed: tuple[str, str] | None = None,
+    typed: TypedDraft | None = None,
     error: ValidationError | None = None,
     status: int = 200,
 ) -> HttpResponse:
-    """The page of a version; `typed` rules and note stand in the form instead of the saved ones."""
+    """The page of a version; what was `typed` stands in the form instead of what is saved."""
     rules = read_rules(rule_set.rules)
     current = selectors.ruleset_in_force()
     draft = rule_set.state == State.DRAFT
+    problems = selectors.rule_problems(actor=viewer.user, rules=rules) if draft else []
     context: dict[str, Any] = {
         "rule_set": rule_set,
         "tone": rows.state_tone(rule_set.state),
         "draft": draft,
-        "rows": words(viewer, rules),
-        "problems": selectors.rule_problems(actor=viewer.user, rules=rules) if draft else [],
+        "rows": [] if draft else words(viewer, rules),
+        "problems": problems,
+        "valid": draft and error is None and all(each.warning for each in problems),
         "current": current,
         "outdated": draft and rule_set.based_on_id != (current.id if current else None),
         "on_trial": selectors.ruleset_on_trial(),
         "errors": listed(error),
-        "text": typed[0] if typed else text_of(rule_set.rules),
-        "note": typed[1] if typed else rule_set.note,
+        "compared": compared(viewer, current, rule_set) if rule_set != current else None,
         "note_chars_max": NOTE_CHARS_MAX,
         "share_max": SHARE_MAX,
         "example": EXAMPLE,
-        "models": [model.name for model in model_list(enabled_only=True)],
-        "pools": [pool.name for pool in pool_list()],
     }
+    if draft:
+        context |= draft_context(viewer, rule_set, typed)
+    else:
+        context["text"] = text_of(rule_set.rules)
     answer = show(request, viewer, HERE, "routing/version.html", context)
     answer.status_code = status
     return answer
 
 
-def words(viewer: Viewer, rules: tuple[RouteRule, ...]) -> list[rows.RuleRow]:
-    named, projects = rows.tenant_ids(rules)
-    if not named and not projects:
-        return rows.rule_rows(rules, {})
-    known = {
-        **organization_names(actor=viewer.user, ids=selectors.hex_ids(named)),
-        **project_names(actor=viewer.user, ids=selectors.hex_ids(projects)),
-    }
-    return rows.rule_rows(rules, {one.hex: name for one, name in known.items()})
+def compared(viewer: Viewer, before: RuleSet | None, after: RuleSet | None) -> Comparison:
+    """What would change if one version took the place of another; None is no rules."""
+    old, new = (read_rules(each.rules) if each else () for each in (before, after))
+    names = tenant_names(viewer, [*old, *new])
+    return comparison_of(before, after, rule_changes(old, new, names))
 
 
 def _hours(text: str) -> tuple[int, str]:

@@ -1,5 +1,7 @@
 """What pages of versions share: fields of forms, and how content and refusals are shown."""
 
+from difflib import unified_diff
+
 import msgspec
 from django import forms
 from django.core.exceptions import ValidationError
@@ -12,6 +14,7 @@ from controlplane.kernel.rules import PERMILLE
 SHARE_STEP = PERMILLE // 100
 SHARE_MAX = PERMILLE // 10 - 1
 WRONG, LATE = 422, 409
+DIFFERENCE_LINES_MAX = 2_000
 
 
 class RevisionForm(forms.Form):
@@ -41,3 +44,12 @@ def listed(error: ValidationError | None) -> list[tuple[str, str]]:
 
 def text_of(content: object) -> str:
     return msgspec.json.format(msgspec.json.encode(content), indent=2).decode()
+
+
+def difference(before: object, after: object, names: tuple[str, str]) -> str:
+    """What changes from one content, of this name, to another, line by line; empty for nothing."""
+    old, new = (text_of(content).splitlines() for content in (before, after))
+    lines = list(unified_diff(old, new, *names, lineterm=""))
+    left_out = len(lines) - DIFFERENCE_LINES_MAX
+    more = [f"… {left_out} more lines"] if left_out > 0 else []
+    return "\n".join([*lines[:DIFFERENCE_LINES_MAX], *more])

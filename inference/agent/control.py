@@ -4,6 +4,7 @@ import logging
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -112,5 +113,5 @@ class ControlPlane:
             if error.code == REFUSED:
                 raise HostRefused(f"{self._url} refuses this host: {told} {AGAIN}") from error
             raise ControlAway(f"{self._url} answers HTTP {error.code}: {told}") from error
-        except OSError as error:
+        except (OSError, HTTPException) as error:
             raise ControlAway(f"{self._url} does not answer: {error}") from error

@@ -112,7 +112,10 @@ class Replica:
             if self._folder is None:
                 self._begin_fetch(disk_free)
             elif self.credential:
-                self._start(self._folder, gateways, now)
+                try:
+                    self._start(self._folder, gateways, now)
+                except OSError as error:
+                    self._put_off("waiting", f"It cannot be started: {error}", now)
 
     def _look(self, process: subprocess.Popen[bytes], now: float) -> None:
         log_cut(self._log)
@@ -175,13 +178,10 @@ class Replica:
                     # One whose agent was killed drains: the next agent waits for that.
                     preexec_fn=end_with_parent(),
                 )
+            self._restarts.started, self._phase = now, "running"
             note(lock, self._process.pid)
-        except OSError as error:
-            self._put_off("waiting", f"It cannot be started: {error}", now)
-            return
         finally:
             os.close(lock)
-        self._restarts.started, self._phase = now, "running"
 
     def _bury(self, process: subprocess.Popen[bytes], now: float) -> None:
         end_family(process.pid)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import socket
 import ssl
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from django.conf import settings
@@ -14,6 +16,7 @@ from redis import Redis
 
 from controlplane.composed.livemap import dials
 from controlplane.composed.livemap.dials import DialTarget, dial, outside_dial
+from controlplane.core import outbound
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.jobs.lives import Life, lives_read
 from controlplane.slos.models import EVERYONE
@@ -58,6 +61,30 @@ def test_what_does_not_listen_has_an_error_in_words() -> None:
 def test_an_address_of_our_own_network_is_not_dialled_for_a_tenant(listener: int) -> None:
     found = dial(DialTarget(dials.WEBHOOK, "w", HOST, listener, private=False))
     assert "private address" in found.problem
+
+
+def test_slow_names_of_tenants_hold_up_nobody_else(
+    listener: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Deliveries and our own dials have other threads for their look-ups."""
+    answered, real = threading.Event(), socket.getaddrinfo
+
+    def look_up(host: str, *given: Any, **named: Any) -> Any:
+        if host.startswith("slow"):
+            answered.wait(WAIT_S_MAX)
+        return real(HOST, *given, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    monkeypatch.setattr(outbound, "LOOK_UP_S_MAX", 0.05)
+    try:
+        for number in range(outbound.LOOK_UPS_MAX + dials.DIALLERS):
+            slow = DialTarget(dials.WEBHOOK, "w", f"slow{number}", listener)
+            assert "resolved" in dial(slow).problem
+        monkeypatch.setattr(outbound, "LOOK_UP_S_MAX", WAIT_S_MAX / 2)
+        assert dial(DialTarget(dials.PROVIDER, "p", "p", listener)).problem == ""
+        assert outbound.public_address("d", listener, private=True) == HOST
+    finally:
+        answered.set()
 
 
 def test_who_speaks_no_tls_where_it_should_is_not_reached(

@@ -54,6 +54,12 @@ def test_an_idle_node_writes_nothing(node: uuid.UUID) -> None:
     assert rows("SELECT count(*) FROM node_moments") == [(0,)]
 
 
+def test_a_node_that_claims_more_free_blocks_than_it_has_hides_nobody(node: uuid.UUID) -> None:
+    """One error would keep the database from taking the view of all nodes of its gateway."""
+    _tell(node, {**BUSY, "kv_blocks": 1, "kv_free_blocks": 4_194_304})
+    assert _state() == NodeLoadThen(6, 0, 0, 980, 20_000)
+
+
 def test_an_engine_without_blocks_has_no_share_of_them(node: uuid.UUID) -> None:
     _tell(node, {"running": 1, "waiting": 0, "kv_blocks": 0, "kv_free_blocks": 0, "step_us": 5})
     assert _state() == NodeLoadThen(1, 0, None, None, 5)

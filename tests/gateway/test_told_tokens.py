@@ -13,8 +13,11 @@ import msgspec
 import pytest
 
 from controlplane.gateway.nodes import tokens
+from controlplane.gateway.nodes.tokens import TokenQuestions
 from controlplane.kernel.receipt import Receipt, read_receipt
 from inference.contract.blocks import chain_hashes
+from inference.contract.codec import decode_from_gateway
+from inference.contract.tokens import Tokenize, Tokens, pack_ids
 from tests.support.fleet import MODEL
 from tests.support.publisher import publisher, stored
 from tests.support.relay import Relay, relaying
@@ -182,3 +185,44 @@ async def test_the_tokenize_path_asks_the_server_where_nobody_else_can_tell(rela
     for others in ({"add_special_tokens": False}, {"return_token_strs": True}):
         answer = await client.post("/tokenize", json={"model": MODEL, "prompt": "ab", **others})
         assert answer.json()["error"]["code"] == "model_task_mismatch"
+
+
+async def test_a_node_of_another_pool_sees_no_prompt(relay: Relay) -> None:
+    keys = relay.under_test.keys
+    models = {
+        name: msgspec.structs.replace(each, pool="another")
+        for name, each in keys.current.models.items()
+    }
+    keys.current = msgspec.structs.replace(keys.current, models=models)
+    for path in ("/tokenize", "/v1/messages/count_tokens"):
+        await relay.serving.client.post(path, json={"model": MODEL, "messages": LONG})
+    assert asked_of(relay) == 0
+
+
+async def test_an_answer_to_an_earlier_link_is_nobody_elses() -> None:
+    """A server may take longer than a node needs to be there again."""
+    sent: list[Tokenize] = []
+    earlier, later = (TokenQuestions(lambda data: sent.append(_question(data))) for _ in "ab")
+    asked = [asyncio.create_task(each.ask(MODEL, b"{}")) for each in (earlier, later)]
+    await until(lambda: len(sent) == 2)
+    later.answered(Tokens(number=sent[0].number, ids=pack_ids([1])))
+    assert not asked[1].done() and len(later) == 1
+    for link, question in zip((earlier, later), sent, strict=True):
+        link.answered(Tokens(number=question.number, ids=pack_ids([2])))
+    assert await asyncio.gather(*asked) == [pack_ids([2])] * 2
+
+
+def _question(data: bytes) -> Tokenize:
+    frame = decode_from_gateway(data)
+    assert isinstance(frame, Tokenize)
+    return frame
+
+
+async def test_short_prompts_do_not_fill_the_memory(
+    relay: Relay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokens, "KEPT_BYTES_MAX", 2 * tokens.ENTRY_BYTES + 100)
+    for text in ("a", "b", "c", "a"):
+        body = {"model": MODEL, "prompt": text}
+        assert (await relay.serving.client.post("/tokenize", json=body)).status_code == 200
+    assert asked_of(relay) == 4

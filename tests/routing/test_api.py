@@ -146,6 +146,7 @@ def test_validation_tells_errors_and_warnings(stella: Client) -> None:
     found = ask(stella, "post", f"/versions/{version}/validate")["body"]["problems"]
     assert [(each["field"], each["warning"]) for each in found] == [
         ("rules[1].steps[0].targets[0].model", False),
+        ("rules[0].steps[0].targets[0]", True),
         ("rules[1]", True),
     ]
     refused = ask(stella, "post", f"/versions/{version}/publish", {"revision": 1})

@@ -16,10 +16,15 @@ from tests.support.rules import generates, rule
 ACME = "a" * 32
 NAMES = KnownNames(
     models={"large": "generate", "small": "generate", "vector": "embed"},
-    pools={"default": "generate", "big": "generate", "first": "generate", "vectors": "embed"},
+    pools=dict.fromkeys(("default", "big", "spare", "first"), "generate") | {"vectors": "embed"},
     organizations=frozenset({ACME}),
     projects=frozenset({"b" * 32}),
     prefill_only=frozenset({"first"}),
+    own_pools={"large": "default", "small": "default", "vector": "vectors"},
+    serving=frozenset(
+        (model, pool) for model in ("large", "small", "vector") for pool in ("default", "vectors")
+    )
+    | {("small", "big")},
 )
 VALUES = st.frozensets(st.sampled_from("xy"), max_size=2)
 MATCHES = st.builds(
@@ -142,3 +147,13 @@ def test_what_covers_matches_whatever_the_covered_does(
 @given(match=MATCHES)
 def test_a_match_covers_itself(match: Match) -> None:
     assert covers(match, match)
+
+
+def test_a_target_that_nothing_can_serve_now_is_a_warning_beside_it() -> None:
+    (empty,) = problems(to(pool="spare"))
+    assert (empty.field, empty.warning) == ("rules[0].steps[0].targets[0]", True)
+    assert "the pool 'spare' has no node that serves now" in empty.message
+    (other,) = problems(to(pool="big"))
+    assert "the pool 'big' has no node with 'large' now" in other.message
+    (unknown,) = problems(to(model="none-such"))
+    assert (unknown.field, unknown.warning) == ("rules[0].steps[0].targets[0].model", False)

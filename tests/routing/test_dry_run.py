@@ -18,7 +18,7 @@ from controlplane.telemetry import selectors_traffic
 from controlplane.tenants.keys import KeyTerms, apikey_create
 from tests.support.money import rows
 from tests.support.people import Cast, make_cast
-from tests.support.rules import generates, make_models, publish
+from tests.support.rules import generates, make_models, publish, serve
 from tests.support.traffic import asked, routed, store
 
 SMALL, LARGE = FirstPlace("small", "default"), FirstPlace("large", "default")
@@ -151,6 +151,7 @@ def test_organizations_beyond_the_bound_are_not_passed_over_in_silence(
     draft = RuleVersions(OPERATOR).draft_create(
         [generates("all", "large", projects=[secret], organizations=[other])]
     )
+    serve("large")
     assert rule_problems(actor=OPERATOR, rules=rules_of(draft)) == []
 
 
@@ -162,3 +163,11 @@ def test_only_staff_and_only_so_far_back(cast: Cast) -> None:
         with pytest.raises(ValidationError) as caught:
             ruleset_dry_run(actor=cast.stella, rule_set=draft, hours=hours)
         assert list(caught.value.message_dict) == ["hours"]
+
+
+def test_requests_that_would_go_where_nothing_serves_are_counted_by_place(cast: Cast) -> None:
+    serve("small")
+    store([asked(cast, "small") for _ in range(3)] + [asked(cast, "large")])
+    assert dry_run().outcome.unserved == {LARGE: 1}
+    assert dry_run(generates("up", "large")).outcome.unserved == {LARGE: 4}
+    assert dry_run(generates("down", "small")).outcome.unserved == {}

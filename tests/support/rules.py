@@ -12,8 +12,10 @@ from controlplane.catalog.services import (
     price_publish,
 )
 from controlplane.core.audit.entries import OPERATOR, Actor
+from controlplane.fleet.models import Node, NodeState
 from controlplane.routing.models import RuleSet
 from controlplane.routing.services import RuleVersions
+from tests.support.money import rows
 
 EMBED = "embedder"
 EMBED_POOL = "vectors"
@@ -53,3 +55,14 @@ def publish(*rules: dict[str, Any], actor: Actor = OPERATOR, note: str = "") -> 
     """A draft that is published at once."""
     draft = RuleVersions(actor).draft_create(list(rules), note=note)
     return RuleVersions(actor).publish(draft)
+
+
+def serve(*models: str, pool: str = "default") -> None:
+    """A node of this pool that may serve these models now, as a gateway would tell of it."""
+    facts = {"models": models}
+    node = Node.objects.create(
+        name=f"{pool}-node", pool=pool, state=NodeState.CONNECTED, facts=facts
+    )
+    link = """INSERT INTO node_links (node_id, gateway, facts, seen_at)
+              VALUES (%s, 'gateway-1', '{"takes_jobs": true}', now())"""
+    rows(link, node.id)

@@ -5,8 +5,9 @@ kept for a while. Where none are told in time, a prompt is estimated.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,9 @@ ASKED_MAX = 64
 # A server may be replaced by another under the same name.
 KEPT_S = 600.0
 KEPT_BYTES_MAX = 16 * 1024 * 1024
+# What an entry takes beside its ids: most prompts are short.
+ENTRY_BYTES = 400
+NUMBER_BITS = 48
 
 
 class TokenQuestions:
@@ -36,7 +40,8 @@ class TokenQuestions:
 
     def __init__(self, send: Callable[[bytes], None]) -> None:
         self._send = send
-        self._number = 0
+        # A node may still answer what an earlier link asked: that must find no question here.
+        self._number = secrets.randbits(NUMBER_BITS)
         self._open: dict[int, asyncio.Future[bytes]] = {}
         self._rests_until_s = 0.0
 
@@ -65,16 +70,15 @@ class TokenQuestions:
             self._open.pop(number, None)
 
     def answered(self, frame: Tokens) -> None:
-        """Raises `BadClaim`; what comes too late is dropped."""
-        if not 0 < frame.number <= self._number:
-            raise BadClaim("tokens.number: never asked")
+        """Raises `BadClaim`; what comes too late, or was asked over another link, is dropped."""
+        answer = self._open.get(frame.number)
+        if answer is None or answer.done():
+            return
         if len(frame.ids) % ID_BYTES or len(frame.ids) > ID_BYTES * TOLD_IDS_MAX:
             raise BadClaim(f"tokens.ids: {len(frame.ids)} bytes")
         if max(unpack_ids(frame.ids), default=0) >= VOCAB_SIZE_MAX:
             raise BadClaim("tokens.ids: an id that no vocabulary has")
-        answer = self._open.get(frame.number)
-        if answer is not None and not answer.done():
-            answer.set_result(frame.ids)
+        answer.set_result(frame.ids)
 
     def end(self) -> None:
         """The link is over: nothing more is told."""
@@ -90,15 +94,20 @@ class ToldTokens:
         self._kept: OrderedDict[bytes, tuple[float, bytes]] = OrderedDict()
         self._bytes = 0
 
-    async def of(self, served: ServedModel, request_json: bytes, *, owner: bytes) -> list[int]:
-        """Those of a request for the model; empty where no node tells them now."""
+    async def of(
+        self, served: ServedModel, request_json: bytes, *, owner: bytes, pools: Collection[str]
+    ) -> list[int]:
+        """Those of a request for the model; empty where no node of these pools tells them now.
+
+        No other pool's node may see what `owner` asks.
+        """
         name = f"{served.name}\0".encode()
         key = sha256(name + len(owner).to_bytes(1) + owner + request_json).digest()
         kept_s, ids = self._kept.get(key, (0.0, b""))
         if ids and monotonic_s() - kept_s < KEPT_S:
             self._kept.move_to_end(key)
             return unpack_ids(ids)
-        link = _least_busy(served)
+        link = _least_busy(served, pools)
         if link is None:
             return []
         ids = await link.questions.ask(served.name, request_json)
@@ -109,19 +118,21 @@ class ToldTokens:
     def _keep(self, key: bytes, ids: bytes) -> None:
         self._drop(key)
         self._kept[key] = monotonic_s(), ids
-        self._bytes += len(ids)
+        self._bytes += len(ids) + ENTRY_BYTES
         while self._bytes > KEPT_BYTES_MAX:
             self._drop(next(iter(self._kept)))
 
     def _drop(self, key: bytes) -> None:
-        _, ids = self._kept.pop(key, (0.0, b""))
-        self._bytes -= len(ids)
+        if (kept := self._kept.pop(key, None)) is not None:
+            self._bytes -= len(kept[1]) + ENTRY_BYTES
 
 
-def _least_busy(served: ServedModel) -> NodeLink | None:
+def _least_busy(served: ServedModel, pools: Collection[str]) -> NodeLink | None:
     able = [
         link
         for link in served.nodes
-        if Capability.TOKENIZES in link.abilities and link.questions.allowed
+        if Capability.TOKENIZES in link.abilities
+        and link.hello.pool in pools
+        and link.questions.allowed
     ]
     return min(able, key=lambda link: (len(link.questions), len(link.jobs)), default=None)

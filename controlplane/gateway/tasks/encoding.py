@@ -48,7 +48,7 @@ async def encode_for(
     if served.takes_text:
         body, tokens = request_json(ask), list[int]()
         if served.text is None and not (pictures or ask.prompts):
-            tokens = await _told(call, ask, served, body, state, salt=salt)
+            tokens = await _told(call, ask, asked, served, body, state)
         elif served.text is not None and not (pictures or ask.prompts):
             try:
                 tokens = await encode_ask(
@@ -74,7 +74,7 @@ async def encode_for(
 
 
 async def _told(
-    call: Call, ask: Ask, served: ServedModel, body: bytes, state: AppState, *, salt: bytes
+    call: Call, ask: Ask, asked: Asked, served: ServedModel, body: bytes, state: AppState
 ) -> list[int]:
     """Ids by a server that has the tokenizer to itself; empty where it does not tell them."""
     if not served.can(Capability.TOKENIZES):
@@ -83,6 +83,7 @@ async def _told(
         return list(ask.tokens)
     began = call.spans.clock()
     try:
-        return await state.tokens.of(served, body, owner=salt)
+        pools = asked.plan.pools(served.name)
+        return await state.tokens.of(served, body, owner=asked.project.salt, pools=pools)
     finally:
         call.spans.add(ENCODE, began)

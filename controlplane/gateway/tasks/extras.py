@@ -233,7 +233,9 @@ async def _told(asked: Asked, state: AppState) -> TokenList | None:
     if served.text is not None or not served.can(Capability.TOKENIZES) or not usual:
         return None
     whole = msgspec.structs.replace(ask, passed={"tools": ask.tools} if ask.tools else {})
-    ids = await state.tokens.of(served, request_json(whole), owner=asked.project.salt)
+    pools = asked.plan.pools(served.name)
+    body, owner = request_json(whole), asked.project.salt
+    ids = await state.tokens.of(served, body, owner=owner, pools=pools)
     return TokenList(len(ids), window, ids) if ids else None
 
 

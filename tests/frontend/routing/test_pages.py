@@ -16,6 +16,7 @@ from controlplane.core.versions.models import State
 from controlplane.routing.selectors import ruleset_get, ruleset_in_force, ruleset_on_trial
 from controlplane.routing.services import RuleVersions
 from controlplane.tenants.people.services import membership_set
+from tests.support.forms import fields_of
 from tests.support.money import rows
 from tests.support.people import Cast, make_cast, signed_in
 from tests.support.rules import generates, make_models, publish
@@ -129,7 +130,7 @@ def test_a_draft_is_saved_and_its_errors_stand_at_their_fields(stella: Client) -
         ('[{"name": "a"}]', "rules[0].steps : Missing."),
         ("[", "Invalid JSON"),
         ("[" * 20_000, "Invalid JSON"),
-        ("", "rules : This field is required."),
+        ("", "Invalid JSON"),
     ):
         answer = stella.post("/routing/1/save", {**form, "rules": typed, "revision": "2"})
         assert answer.status_code == 422
@@ -150,7 +151,9 @@ def test_the_check_of_a_draft_is_on_its_page(stella: Client) -> None:
     assert refused.status_code == 422
     assert "Could not save" in plain(refused.content)
     draft(TO_SMALL)
-    assert "The saved draft is valid" in read(stella, "/routing/2")
+    text = read(stella, "/routing/2")
+    assert "warning rules[0].steps[0].targets[0] : Nothing can serve this target" in text
+    assert "The saved draft is valid" in text
 
 
 def test_a_draft_full_of_slips_can_be_looked_at(stella: Client) -> None:
@@ -254,6 +257,7 @@ def test_a_dry_run_is_read_on_its_page(cast: Cast, stella: Client) -> None:
     store([asked(cast, "small") for _ in range(3)] + [asked(cast, "large")])
     text = read(stella, f"/routing/{draft(TO_LARGE)}/dry-run?hours=1")
     assert "Judged 4" in text
+    assert "100 % of the judged requests (4) would first go to large in default" in text
     assert "Moved to another model or pool 3 (75.0 %)" in text
     assert "small in default → large in default 3 3 100 %" in text
     assert "Acme 4 3 75.0 %" in text
@@ -262,3 +266,65 @@ def test_a_dry_run_is_read_on_its_page(cast: Cast, stella: Client) -> None:
     assert "“x” is not a number of hours" in odd
     same = read(stella, f"/routing/{draft()}/dry-run?hours=1")
     assert "No request would have been treated differently" in same
+
+
+def test_a_draft_says_what_it_would_change(stella: Client) -> None:
+    publish(
+        generates("a", "small", aliases=["a"]), generates("b", "small"), generates("c", "small")
+    )
+    changed = generates("a", "large", aliases=["a", "x"])
+    new = [generates("c", "small"), changed, generates("d", "large", tags=["t"])]
+    text = read(stella, f"/routing/{draft(*new)}")
+    assert text.count("Changes from version 1") == 1
+    assert "changed a model: a → a, x step 1: small, waits up to 30 s → large" in text
+    assert "moved c from rule 3 to 1" in text or "moved a from rule 1 to 2" in text
+    assert "added d as rule 3 task: generate key tag: t" in text
+    assert "removed b was rule 2" in text
+    assert "--- version 1 +++ version 2" in text
+    dialog = stella.get("/routing/2").content.decode().split('<dialog id="publish"')[1]
+    assert "Differences as JSON" in dialog.split("</dialog>")[0]
+    renamed = {**TO_SMALL, "name": "z"}
+    publish(TO_SMALL)
+    assert "renamed z was all" in read(stella, f"/routing/{draft(renamed)}")
+    assert "The rules are the same as those of version 3" in read(
+        stella, f"/routing/{draft(TO_SMALL)}"
+    )
+
+
+def test_a_draft_is_edited_by_its_form_and_as_json_alike(stella: Client) -> None:
+    draft(TO_SMALL)
+    page = stella.get("/routing/1").content.decode()
+    form = fields_of(page.split('<form id="draft-form"')[1].split("</form>")[0])
+
+    def act(name: str) -> str:
+        answer = stella.post("/routing/1/edit", {**form.dict(), "act": name})
+        assert answer.status_code == 200
+        return answer.content.decode().split('<form id="draft-form"')[1].split("</form>")[0]
+
+    form = fields_of(act("open-0"))
+    form["rule-0-steps-0-targets-0-model"] = "large"
+    assert "Not saved yet" in act("check")
+    as_text = fields_of(act("json"))
+    assert json.loads(str(as_text["rules"])) == [TO_LARGE]
+    form = as_text
+    form = fields_of(act("form"))
+    assert stella.post("/routing/1/save", form.dict())["Location"] == "/routing/1"
+    assert ruleset_get(actor=OPERATOR, version=1).rules == [TO_LARGE]
+    form = fields_of(act("open-0"))
+    form["rule-0-steps-0-queue_s"] = "soon"
+    refused = stella.post("/routing/1/save", {**form.dict(), "revision": "2"})
+    assert refused.status_code == 422
+    assert "rules[0].steps[0].queue_s" in plain(refused.content)
+    assert 'value="soon"' in refused.content.decode()
+    broken = stella.post("/routing/1/edit", {"rule-0-json": "{", "act": "check"})
+    assert broken.status_code == 422
+
+
+def test_one_can_go_back_to_no_rules_after_a_roll_back_as_well(stella: Client) -> None:
+    publish(TO_SMALL)
+    publish(TO_LARGE)
+    stella.post("/routing/rollback", {"version": "1"})
+    assert "Roll back to no rules" in read(stella, "/routing")
+    stella.post("/routing/rollback", {"version": "0"})
+    current = ruleset_in_force()
+    assert current is not None and current.rules == []

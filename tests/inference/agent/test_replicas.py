@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
-from inference.agent.replicas import node_argv
+import pytest
+
+from inference.agent import replicas
+from inference.agent.models import HostModels
+from inference.agent.replicas import Replica, node_argv
 from inference.contract.hosts import ModelSource, WantedReplica
 
 
@@ -29,3 +34,17 @@ def test_our_own_engine_gets_the_bytes_of_its_cache() -> None:
     told = _argv(_wanted("compact", kv=(3 << 20) + 1, arguments={"threads": "2"}))
     assert "--device cpu --kv-mib 4 --threads 2" in told
     assert "--device cuda" in _argv(_wanted("compact", gpu=0))
+
+
+def test_a_full_disk_puts_a_node_off_and_does_not_end_the_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def claim(_: Path) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(replicas, "claim", claim)
+    replica = Replica(_wanted("echo", credential="c"), HostModels(tmp_path, []), tmp_path, tmp_path)
+    monkeypatch.setattr(replica, "_folder", tmp_path)
+    replica.step([], None)
+    assert (replica.state.phase, replica.state.pid) == ("waiting", None)
+    assert "No space left" in replica.state.message

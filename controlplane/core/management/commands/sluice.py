@@ -26,6 +26,7 @@ ELSEWHERE = {
     "restore": "restore a backup into an empty installation",
     "config": "configuration as code",
     "preflight": "check a request before it is sent",
+    "load": "load a server within bounds, and compare runs",
     "compare": "compare four ways to call this deployment",
     "probe": "exit with 0 if a worker or beat is alive",
 }

@@ -102,7 +102,9 @@ BEGIN
         SELECT l.node::uuid AS node, date_bin('10 seconds', now(), 'epoch') AS at,
             coalesce((l.facts ->> 'running')::integer, 0) AS running,
             coalesce((l.facts ->> 'waiting')::integer, 0) AS waiting,
-            1000 - 1000 * (l.facts ->> 'kv_free_blocks')::bigint
+            -- Nodes may claim more free blocks than they have.
+            1000 - 1000 * least((l.facts ->> 'kv_free_blocks')::bigint,
+                (l.facts ->> 'kv_blocks')::bigint)
                 / nullif((l.facts ->> 'kv_blocks')::bigint, 0) AS kv,
             (l.facts ->> 'cpu_permille')::smallint AS cpu,
             coalesce((l.facts ->> 'step_us')::bigint, 0) AS step_us
