@@ -14,6 +14,8 @@ OWNER_ROLE = "sluice_owner"
 APP_ROLE = "sluice_app"
 GATEWAY_ROLE = "sluice_gateway"
 LEDGER_ROLE = "sluice_ledger"
+# Made by an administrator, where the server is one's own.
+BACKUP_ROLE = "sluice_backup"
 # No transaction of ours on the primary may last longer: a long one slows every hold on a hot row.
 STATEMENT_SECONDS_MAX = "5s"
 CONNECT_SECONDS_MAX = 5

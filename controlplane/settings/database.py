@@ -6,7 +6,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote
 
 from django.core.exceptions import ImproperlyConfigured
 
-from controlplane.core.database_roles import APP_ROLE, GATEWAY_ROLE, OWNER_ROLE
+from controlplane.core.database_roles import APP_ROLE, BACKUP_ROLE, GATEWAY_ROLE, OWNER_ROLE
 from controlplane.embedded.layout import embedded_layout
 from controlplane.settings import env
 from controlplane.settings.paths import DATA_DIR
@@ -78,6 +78,9 @@ if needed("web", "worker", "connector", "setup"):
     DATABASES["default"] = _role("DATABASE_URL", APP_ROLE, "postgres-app")
 if needed("setup"):
     DATABASES["owner"] = _role("DATABASE_OWNER_URL", OWNER_ROLE, "postgres-owner")
+    if env.url("DATABASE_BACKUP_URL", SCHEMES) is not None:
+        # Sees every row, whatever the policies, and writes none.
+        DATABASES["backup"] = _role("DATABASE_BACKUP_URL", BACKUP_ROLE, "postgres-backup")
 if needed("gateway", "setup"):
     DATABASES["gateway"] = _role("DATABASE_GATEWAY_URL", GATEWAY_ROLE, "postgres-gateway")
 # The private server's superuser; it makes the roles and serves nothing else.

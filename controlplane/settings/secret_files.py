@@ -21,6 +21,8 @@ SECRET_BYTES = 48
 SECRET_CHARS_MIN = 32
 # Filled by who starts the process.
 SECRETS_GIVEN = bool(env.text("SLUICE_SECRETS"))
+# Secrets that this process was given in variables, by the file's name: files of these are not read.
+FROM_VARIABLES: dict[str, str] = {}
 
 
 def needed(*roles: str) -> bool:
@@ -35,6 +37,7 @@ def secret(variable: str, file_name: str) -> str:
         return kept_secret(file_name)
     if len(value) < SECRET_CHARS_MIN:
         raise ImproperlyConfigured(f"{variable} must have at least {SECRET_CHARS_MIN} characters.")
+    FROM_VARIABLES[file_name] = variable
     return value
 
 

@@ -14,6 +14,9 @@ if needed("web"):
     OPERATOR_TOKEN = secret("SLUICE_OPERATOR_TOKEN", "operator-token")
     # Seals the secrets of authenticator apps; under another one, those apps must be set up again.
     FACTOR_KEY = secret("SLUICE_FACTOR_KEY", "factor-key").encode()
+if needed("setup"):
+    # Seals the secrets in a backup; only commands read it.
+    BACKUP_PASSPHRASE = env.text("SLUICE_BACKUP_PASSPHRASE")
 if needed("gateway"):
     # Each tenant's prefix-cache salt is derived from this, so that tenants never share blocks.
     CACHE_SALT_SECRET = secret("SLUICE_CACHE_SALT_SECRET", "cache-salt").encode()

@@ -23,6 +23,8 @@ POLL_SECONDS = 0.2
 MIB = 2**20
 # Commands by themselves, found by their names; of other apps this one knows nothing.
 ELSEWHERE = {
+    "backup": "back up this installation while it serves",
+    "restore": "restore a backup into an empty installation",
     "config": "configuration as code",
     "preflight": "check a request before it is sent",
     "load": "load a server within bounds, and compare runs",

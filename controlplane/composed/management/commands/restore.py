@@ -1,0 +1,43 @@
+"""`manage.py sluice restore FOLDER`: a backup, or a folder's newest, into an empty installation.
+
+Exit status: 0 restored and verified, 1 otherwise.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from controlplane.composed.backups.archive import BackupError, find_backup
+from controlplane.composed.backups.private_server import private_server
+from controlplane.composed.backups.restoring import restore_backup
+from controlplane.composed.backups.secret_store import sealing_passphrase
+from controlplane.embedded.layout import LayoutError
+from controlplane.embedded.processes import ServerError
+
+
+class Command(BaseCommand):
+    """Starts the embedded PostgreSQL by itself and stops it again."""
+
+    help = "Restore a backup into an empty installation and verify it."
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("folder", type=Path)
+        parser.add_argument("--without-secrets", action="store_true", help="leave secrets as here")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            sealed = not options["without_secrets"]
+            passphrase = sealing_passphrase() if sealed else None
+            backup = find_backup(options["folder"].absolute())
+            self._say(f"restoring {backup}")
+            with private_server(self._say):
+                restore_backup(backup, passphrase, self._say)
+        except (BackupError, ServerError, LayoutError, OSError, psycopg.Error) as error:
+            raise CommandError(str(error)) from error
+
+    def _say(self, message: str) -> None:
+        self.stdout.write(message)
+        self.stdout.flush()
