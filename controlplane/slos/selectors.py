@@ -88,16 +88,16 @@ def burn_down(*, actor: Actor, organization: UUID, objective_id: UUID) -> BurnDo
     opens = floor(timezone.now() - timedelta(days=objective.period_days), STEP_HOUR)
     with seeing(actor, organization):
         hours = _hours(standing, opens)
-        marks = [
-            Mark(change.created_at, change.text)
-            for change in models.Change.objects.filter(objective=objective, created_at__gte=opens)
-        ]
+        changes = models.Change.objects.filter(objective=objective, created_at__gte=opens)
+        own = sorted(Mark(change.created_at, change.text) for change in changes)[-MARKS_MAX:]
         alerts = models.Alert.objects.filter(objective=objective, created_at__gte=opens)
         shown = list(alerts.order_by("-created_at")[:ALERTS_SHOWN_MAX])
         months = _months(objective)
-    marks += marks_between(actor=actor, organization=organization, start=opens, end=timezone.now())
+    others = marks_between(actor=actor, organization=organization, start=opens, end=timezone.now())
+    # Its own changes explain it best: others have the places that they leave.
+    marks = sorted([*own, *others[max(0, len(others) + len(own) - MARKS_MAX) :]])
     opens = max(opens, _counted_from(objective, hours))
-    return BurnDown(standing, opens, hours, sorted(marks)[-MARKS_MAX:], shown, months)
+    return BurnDown(standing, opens, hours, marks, shown, months)
 
 
 def alert_list(*, actor: Actor, organization: UUID) -> list[models.Alert]:

@@ -29,8 +29,8 @@ RELATIVE: dict[str, tuple[str, timedelta]] = {
 }
 DEFAULT = "1h"
 SPAN_MAX = timedelta(days=92)
-# Of moments, so that none of them moved by a span leaves the calendar; requests began in 1970.
-YEARS = range(1970, 2970)
+# Of moments, so that none of them moved by a span leaves the calendar.
+YEARS = range(1900, 2970)
 MINUTE_S = 60
 # Charts have at most about 120 points: enough for the eye, cheap to merge.
 POINTS_MAX = 121

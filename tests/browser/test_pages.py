@@ -333,7 +333,7 @@ def test_a_key_is_made_copied_and_revoked_by_hand(site: Site, watch: Watch) -> N
     assert re.fullmatch(r"sk_sluice_\w{12}_\w{43}_\w{6}", secret)
     stores = "JSON.stringify([{...localStorage}, {...sessionStorage}])"
     page.get_by_text("Observe", exact=True).click()
-    page.get_by_role("link", name="Requests").click()
+    page.get_by_role("link", name="Requests", exact=True).click()
     expect(page.get_by_role("heading", name="Requests", exact=True)).to_be_visible()
     assert secret not in page.evaluate(stores)
     page.goto("/keys")

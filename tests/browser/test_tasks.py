@@ -79,7 +79,7 @@ def test_from_a_request_id_to_its_page_are_two_steps(site: Site, watch: Watch) -
     identity = asked.headers["x-request-id"]
     wait_for(lambda: page.request.get(f"/requests/{identity}").ok, "the request's row")
     steps.press("Control+k")
-    page.keyboard.type(identity)
+    page.keyboard.insert_text(identity)
     expect(page.locator("#found a").first).to_contain_text(identity[-8:])
     steps.press("Enter")
     expect(page.locator(".waterfall")).to_be_visible()

@@ -36,6 +36,7 @@ from tests.core.route import METRICS, PUBLIC, SIGNED_IN, Route
 from tests.core.routes_connections import ROUTES as CONNECTION_ROUTES
 from tests.core.routes_contents import ROUTES as CONTENT_ROUTES
 from tests.core.routes_hosts import ROUTES as HOST_ROUTES
+from tests.core.routes_routing import ROUTES as ROUTING_ROUTES
 from tests.core.routes_slos import ROUTES as SLO_ROUTES
 
 R = Route
@@ -44,7 +45,6 @@ SEES = {STAFF: 200}
 NOT_STAFF = {OTHER_OWNER: 403}
 GRANT_PAGE = "grants/<org:organization_id>/<grant:grant_id>/<slug:decision>"
 INSIGHTS = "api/insights/organizations/<org:organization_id>"
-RULES = {"rules": [], "note": ""}
 OF_ORGANIZATION = "api/organizations/<org:organization_id>"
 ADMIN_KEYS = f"{OF_ORGANIZATION}/admin-keys"
 KEYS = f"{OF_ORGANIZATION}/keys"
@@ -135,6 +135,7 @@ ROUTES: tuple[Route, ...] = (
     *CONNECTION_ROUTES,
     *CONTENT_ROUTES,
     *HOST_ROUTES,
+    *ROUTING_ROUTES,
     *SLO_ROUTES,
     # Pages: overview, requests, playground
     R("GET", "", Action.ORGANIZATION_VIEW),
@@ -298,7 +299,7 @@ ROUTES: tuple[Route, ...] = (
     R("GET", f"{INSIGHTS}/stage-map", Action.ORGANIZATION_VIEW),
     R("GET", f"{INSIGHTS}/comparisons", Action.ORGANIZATION_VIEW),
     R("GET", "api/insights/capacity", Action.FLEET_VIEW),
-    # Pages: fleet and routing, for staff
+    # Pages: fleet, for staff
     R("GET", "map", Action.FLEET_VIEW),
     R("GET", "fleet", Action.FLEET_VIEW),
     R("GET", "fleet/<slug:chart>.csv", Action.FLEET_VIEW),
@@ -309,17 +310,6 @@ ROUTES: tuple[Route, ...] = (
     R("POST", "fleet/nodes/<node:node_id>/models", Action.FLEET_MANAGE),
     R("POST", "fleet/nodes/<node:node_id>/<slug:action>", Action.FLEET_MANAGE),
     R("POST", "fleet/digests/<digest:digest_id>/<slug:decision>", Action.FLEET_MANAGE),
-    R("GET", "routing", Action.ROUTING_MANAGE),
-    R("POST", "routing/draft", Action.ROUTING_MANAGE),
-    R("POST", "routing/rollback", Action.ROUTING_MANAGE, {"version": "{version}"}),
-    R("GET", "routing/<int:version>", Action.ROUTING_MANAGE),
-    R("GET", "routing/<int:version>/dry-run", Action.ROUTING_MANAGE),
-    R("POST", "routing/<int:version>/save", Action.ROUTING_MANAGE),
-    R("POST", "routing/<int:version>/publish", Action.ROUTING_MANAGE),
-    R("POST", "routing/<int:version>/canary", Action.ROUTING_MANAGE),
-    R("POST", "routing/<int:version>/promote", Action.ROUTING_MANAGE),
-    R("POST", "routing/<int:version>/stop", Action.ROUTING_MANAGE),
-    R("POST", "routing/<int:version>/discard", Action.ROUTING_MANAGE),
     # API
     R("GET", "api/schema", SIGNED_IN | {OPERATOR, ADMIN_KEY}),
     R("GET", "metrics", METRICS),
@@ -383,18 +373,4 @@ ROUTES: tuple[Route, ...] = (
     R("POST", "api/blueprint/validate", Action.CONFIG_MANAGE),
     R("POST", "api/blueprint/diff", Action.CONFIG_MANAGE),
     R("POST", "api/blueprint/apply", Action.CONFIG_MANAGE),
-    # API: routing
-    R("GET", "api/routing/versions", Action.ROUTING_MANAGE),
-    R("POST", "api/routing/versions", Action.ROUTING_MANAGE, RULES),
-    R("GET", "api/routing/versions/<int:version>", Action.ROUTING_MANAGE),
-    R("PUT", "api/routing/versions/<int:version>", Action.ROUTING_MANAGE),
-    R("DELETE", "api/routing/versions/<int:version>", Action.ROUTING_MANAGE),
-    R("POST", "api/routing/versions/<int:version>/validate", Action.ROUTING_MANAGE),
-    R("POST", "api/routing/versions/<int:version>/dry-run", Action.ROUTING_MANAGE),
-    R("POST", "api/routing/versions/<int:version>/publish", Action.ROUTING_MANAGE),
-    R("POST", "api/routing/versions/<int:version>/canary", Action.ROUTING_MANAGE),
-    R("POST", "api/routing/versions/<int:version>/promote", Action.ROUTING_MANAGE),
-    R("POST", "api/routing/versions/<int:version>/stop", Action.ROUTING_MANAGE),
-    R("GET", "api/routing/canary", Action.ROUTING_MANAGE),
-    R("POST", "api/routing/rollback", Action.ROUTING_MANAGE),
 )

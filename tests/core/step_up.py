@@ -146,6 +146,7 @@ FREE = frozenset(
         "DELETE /api/fleet/tokens/<token:token_id>",
         "POST /slos/channels/<channel:channel_id>",
         f"DELETE {SLOS}/channels/<channel:channel_id>",
+        "POST /routing/<int:version>/edit",
         "POST /routing/<int:version>/stop",
         f"POST {RULES}/stop",
         # Limits, shares and settings that open nothing

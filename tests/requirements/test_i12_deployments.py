@@ -220,7 +220,10 @@ def test_a_node_whose_credential_is_revoked_is_started_with_another(
     staff: Staff, agent: Child, name: str
 ) -> None:
     staff.deploy(name, engine="echo")
-    (before,) = _serving(staff, name)["placed"]
+    _serving(staff, name)
+    # The agent tells its process in a report of its own, before or after the node is seen to serve.
+    wait_for(lambda: "pid" in staff.deployment(name)["placed"][0]["told"], "its process", SERVES_S)
+    (before,) = staff.deployment(name)["placed"]
     (held,) = node_credential_active(node_name=before["node"])
     node_credential_revoke(actor=OPERATOR, credential=held, reason="leaked")
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from controlplane.gateway.nodes.checks import VOCAB_SIZE_MAX
+from controlplane.gateway.nodes.checks import COUNTER_MAX, VOCAB_SIZE_MAX
 from controlplane.gateway.nodes.host import BadClaim
 from controlplane.kernel.clock import monotonic_s
 from inference.contract.capabilities import Capability
@@ -71,6 +71,8 @@ class TokenQuestions:
 
     def answered(self, frame: Tokens) -> None:
         """Raises `BadClaim`; what comes too late, or was asked over another link, is dropped."""
+        if not 0 <= frame.number <= COUNTER_MAX:
+            raise BadClaim(f"tokens.number: {frame.number} is not in 0..{COUNTER_MAX}")
         answer = self._open.get(frame.number)
         if answer is None or answer.done():
             return

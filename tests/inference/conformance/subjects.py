@@ -107,6 +107,7 @@ SUBJECTS = [
             Capability.REPETITION_PENALTY,
             Capability.SALT,
             Capability.STOP_TOKENS,
+            Capability.TOKENIZES,
         },  # fmt: skip
         _remote,
         queues=False,
