@@ -8,7 +8,7 @@ from controlplane.core.api.schema import CREATED, Whole, operation
 from controlplane.core.api.views import ApiView
 from controlplane.slos import handling, selectors, services, shapes
 from controlplane.slos.checks import ObjectiveDraft
-from controlplane.slos.duties import duty_hand_over
+from controlplane.slos.duties import duties_now, duty_hand_over
 from controlplane.slos.models import EVERYONE
 from controlplane.slos.openslo.documents import Imported, openslo_export, openslo_import
 
@@ -182,8 +182,8 @@ class Stages(ApiView, at=f"{OF_ORGANIZATION}/stages"):
     def get(self, organization_id: UUID) -> Response:
         """List the owners of the seven stages."""
         with services.seeing(self.actor(), organization_id):
-            found = selectors.stage_owners()
-        return self.listed(found.values(), shapes.stage_json, "stage")
+            found, duties = selectors.stage_owners(), duties_now()
+        return self.listed(found.values(), lambda one: shapes.stage_json(one, duties), "stage")
 
 
 class OneStage(ApiView, at="api/slos/stages/<slug:stage>"):

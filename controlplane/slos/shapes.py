@@ -1,5 +1,6 @@
 """The forms of what the API says of objectives and of who owns stages."""
 
+from collections.abc import Mapping
 from datetime import date, datetime
 from typing import TypedDict
 from uuid import UUID
@@ -264,9 +265,12 @@ def delivery_json(delivery: Delivery) -> DeliveryJson:
     return answer_of(DeliveryJson, delivery, object="slo_delivery", alert=delivery.alert_id, to=to)
 
 
-def stage_json(owner: StageOwner) -> StageJson:
+def stage_json(
+    owner: StageOwner, all_duties: Mapping[str, list[DutyNow]] | None = None
+) -> StageJson:
+    """`all_duties` are those of every stage, where they were read already."""
     runbook = runbook_path(owner.runbook)
-    duties = [duty_json(one) for one in duties_now()[owner.stage]]
+    duties = [duty_json(one) for one in (all_duties or duties_now())[owner.stage]]
     return answer_of(StageJson, owner, object="stage_owner", runbook=runbook, duties=duties)
 
 

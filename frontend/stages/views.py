@@ -141,20 +141,25 @@ def runbook(request: HttpRequest, viewer: Viewer, slug: str) -> HttpResponse:
 
 
 def _rows(viewer: Viewer) -> list[OwnedStage]:
-    owners = selectors.stage_owners()
+    owners, duties = selectors.stage_owners(), duties_now()
     times = _times(viewer)
     alerts = selectors.stage_alerts(
         actor=viewer.user, organizations=[viewer.organization.id, EVERYONE]
     )
     return [
-        _row(number, name, owners[name], times.get(name), alerts.get(f"{STAGE}{name}", []))
+        _row(number, owners[name], times.get(name), alerts.get(f"{STAGE}{name}", []), duties[name])
         for number, name in enumerate(STAGE_NAMES, start=1)
     ]
 
 
 def _row(
-    number: int, name: str, owner: StageOwner, found: Histogram | None, alerts: list[Alert]
+    number: int,
+    owner: StageOwner,
+    found: Histogram | None,
+    alerts: list[Alert],
+    duties: list[DutyNow],
 ) -> OwnedStage:
+    name = owner.stage
     slow = found.percentile(P95 / 100) if found else None
     few = found is None or formats.few(P95, found.count)
     return OwnedStage(
@@ -170,7 +175,7 @@ def _row(
         over=None if few or slow is None or not owner.judges else slow > owner.budget_us,
         runbook=runbook_path(owner.runbook),
         alerts=alerts,
-        duties=duties_now()[name],
+        duties=duties,
     )
 
 
