@@ -135,7 +135,7 @@ def test_a_slow_node_says_why_where_there_is_little_room(
             assert words in told_there
         fits(page)
         remove = page.get_by_role("button", name=f"Remove {NODE}")
-        remove.scroll_into_view_if_needed()
+        remove.hover()  # scrolls, and tries again where the live page swaps the row meanwhile
         expect(remove).to_be_in_viewport(ratio=1)
     finally:
         elsewhere(lambda: _facts_of_node(dict.fromkeys(told)))
