@@ -17,7 +17,9 @@ UNAVAILABLE = 503
 
 
 class Refusal(Exception):
-    """An answer that is not a completion; `param` is the field at fault, `rooms` of limits."""
+    """An answer that is not a completion; `param` is the field at fault, `rooms` of limits,
+    `policy` that of a project which it breaks.
+    """
 
     def __init__(
         self,
@@ -38,6 +40,7 @@ class Refusal(Exception):
         self.headers = headers
         self.degraded: dict[str, object] | None = None
         self.limit: ReachedLimit | None = None
+        self.policy = ""
         self.rooms: tuple[Room, ...] = ()
 
     @property

@@ -67,7 +67,8 @@ ALLOWED = "authorization, content-type, idempotency-key, server-timing, tracepar
 EXPOSED = (
     "x-request-id, server-timing, openai-processing-ms, x-sluice-route, x-sluice-model,"
     " x-sluice-pool, x-sluice-fallback, x-sluice-prompt, x-sluice-queue-ms,"
-    " x-sluice-idempotent-replay, x-sluice-ignored, x-sluice-max-tokens"
+    " x-sluice-idempotent-replay, x-sluice-ignored, x-sluice-masked, x-sluice-max-tokens,"
+    " x-sluice-policy"
 )
 
 
@@ -311,6 +312,11 @@ class HttpOut:
                 lines.append(f"x-sluice-prompt: {ask.assembly.label}")
             if ask.ignored:
                 lines.append(f"x-sluice-ignored: {', '.join(ask.ignored)}")
+            if ask.calls_max is not None:
+                lines.append(f"x-sluice-policy: calls_max={ask.calls_max}")
+            if ask.masks is not None:
+                masked = ", ".join(f"{kind}={n}" for kind, n in ask.masks.counts.items())
+                lines.append(f"x-sluice-masked: {masked}")
         if self._call.queued is not None:
             lines.append(f"x-sluice-queue-ms: {self._call.queued.wait_ms}")
         if trail.placement is not None and trail.step is not None:

@@ -97,6 +97,7 @@ class VectorAnswer:
 
     finish = ""
     verdict = ""
+    capped = False
     told: ClassVar[list[Piece]] = []
 
     __slots__ = ("_call", "_fleet", "_missing", "_work", "_writer")

@@ -13,8 +13,8 @@ from controlplane.gateway.s6_finish.safety import (
     UNCHECKED,
     SafetyFilter,
     find_pattern,
-    luhn_valid,
 )
+from controlplane.kernel.policies.personal import luhn_valid
 from tests.support.ports import WordSafety
 
 SECRETS = {
