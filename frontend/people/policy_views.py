@@ -1,6 +1,7 @@
 """What a project demands of its requests: a form of its own on the page of projects."""
 
 import uuid
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from django.core.exceptions import ValidationError
@@ -35,7 +36,7 @@ class PolicyForm(NamedTuple):
     """
 
     project: Project
-    personal: list[tuple[str, str, str]]
+    personal: Sequence[tuple[str, str, str]]
     patterns: str
 
 

@@ -153,7 +153,7 @@ def _routed(known: Evidence) -> Iterator[str]:
     if not record.model:
         return
     if record.route in (DIRECT, ""):
-        yield f"No rule matched: the request named the model {record.model}."
+        yield f"No rule matched: the request named the model {receipt.asked or record.model}."
     else:
         asked = f", asked for as “{receipt.asked}”" if receipt.asked else ""
         yield f"The rule {record.route} was the first to match{asked}."

@@ -88,13 +88,14 @@ def _receipt(run: Progress, usage: Usage, miss: receipt.Miss | None) -> receipt.
     routed = receipt.NONE if trail.placement is None else trail.placement.receipt
     asked = trail.asked
     rule = None if asked is None else asked.plan.rule
+    chosen = asked is not None and bool(rule or asked.plan.listed)
     timing = call.header(SERVER_TIMING)
     placed = trail.placement is not None and usage.prompt_tokens
     return msgspec.structs.replace(
         routed,
-        asked=asked.ask.model if asked and rule else "",
+        asked=asked.ask.model if asked and chosen else "",
         rule=rule.label if rule else routed.rule,
-        steps=_steps(trail, asked.plan) if asked and rule else (),
+        steps=_steps(trail, asked.plan) if asked and chosen else (),
         prompt=asked.ask.assembly.label if asked and asked.ask.assembly else "",
         delivered_cached_tokens=usage.cached_tokens if placed else None,
         attempts=tuple(trail.attempts),

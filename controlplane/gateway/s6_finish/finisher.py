@@ -9,6 +9,7 @@ from controlplane.gateway.answer import Piece
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
 from controlplane.gateway.ports import Safety
+from controlplane.gateway.refusal import CONTENT_FILTER
 from controlplane.gateway.s6_finish.detokenize import DETOKENIZE, detokenize
 from controlplane.gateway.s6_finish.helpers.thoughts import ChannelFinder, ThoughtFinder
 from controlplane.gateway.s6_finish.safety import SafetyFilter
@@ -25,7 +26,6 @@ from inference.text.model_text import ModelText
 STOP = INDEX["s6_finish.stop"]
 SAFETY = INDEX["s6_finish.safety"]
 TOOLS = INDEX["s6_finish.tools"]
-CONTENT_FILTER = "content_filter"
 TOOL_CALLS = "tool_calls"
 WHOLE = frozenset({"stop", TOOL_CALLS})
 # Without a stop string it holds nothing, so that one serves all.

@@ -60,8 +60,8 @@ async def test_a_bound_on_the_output_may_be_required(serving: Serving) -> None:
     body = {"model": MODEL, "input": "abcd"}
     response = await serving.client.post("/v1/responses", json=body)
     assert refused(response)[2] == "max_output_tokens"
-    body = {"model": MODEL, "messages": [{"role": "user", "content": "abcd"}]}
-    counted = await serving.client.post("/v1/messages/count_tokens", json=body)
+    talk = {"model": MODEL, "messages": [{"role": "user", "content": "abcd"}]}
+    counted = await serving.client.post("/v1/messages/count_tokens", json=talk)
     assert counted.status_code == 200
     await serving.under_test.at_rest()
     assert receipt(serving)["policy"] == "require_max_tokens"
