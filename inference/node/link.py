@@ -119,7 +119,7 @@ class Session:
 class GatewayLink:
     """The node's side of one link; `connected` from welcome to loss, but for a break.
 
-    `gateway` is the instance id of the process that it led to last; `elsewhere` tells that this one
+    `gateway` is the instance id of the process that it led to last; where `elsewhere` is set that
     takes no nodes of our pool.
     """
 
@@ -165,13 +165,7 @@ class GatewayLink:
                 if error.rcvd is not None and error.rcvd.code == CLOSE_FENCED:
                     raise Fenced(error.rcvd.reason) from error
                 self._warn(f"closed: {error}")
-                code = None if error.rcvd is None else error.rcvd.code
-                self.elsewhere = code == CLOSE_ELSEWHERE
-                if self.elsewhere:
-                    served = self._hub.reached()
-                    await self._wait(options.ELSEWHERE_S if served else options.BACKOFF_MAX_S)
-                elif code == CLOSE_REPLACED:
-                    await self._rest()
+                await self._rest(None if error.rcvd is None else error.rcvd.code)
             except (OSError, TimeoutError, WebSocketException, BadFrame) as error:
                 self._warn(f"{type(error).__name__}: {error}")
             await asyncio.sleep(pause_s + self._backoff_s())
@@ -213,12 +207,15 @@ class GatewayLink:
         self._step_sent_s = now_s
         self.send(step)
 
-    async def _rest(self) -> None:
-        """Two addresses lead to one gateway, which keeps the newer link: dial once that is gone.
-
-        Without it each would keep replacing the other.
+    async def _rest(self, code: int | None) -> None:
+        """Where two addresses lead to one gateway, which keeps the newer link, dial once that is
+        gone: else each would keep replacing the other. Where it serves other pools, seldom.
         """
-        while self._hub.reached_otherwise(self) and not self._leaving.is_set():
+        self.elsewhere = code == CLOSE_ELSEWHERE
+        if self.elsewhere:
+            await self._wait(options.ELSEWHERE_S if self._hub.reached() else options.BACKOFF_MAX_S)
+        leaves = self._leaving.is_set
+        while code == CLOSE_REPLACED and self._hub.reached_otherwise(self) and not leaves():
             await self._wait(options.HOUSEKEEPING_S)
 
     async def _wait(self, seconds: float) -> None:
