@@ -4,6 +4,8 @@ Stage 1 makes the plan, the pipeline walks its steps. A request that no rule mat
 the model that it names.
 """
 
+from collections.abc import Collection
+
 import msgspec
 from msgspec import structs
 
@@ -12,6 +14,7 @@ from controlplane.gateway.refusal import (
     CONTENT_FILTER,
     Refusal,
     bad_field,
+    misdirected,
     model_not_allowed,
     rule_not_allowed,
     unknown_model,
@@ -21,7 +24,7 @@ from controlplane.kernel import rules
 from controlplane.kernel.receipt import PassedStep
 from inference.contract.frames import BYTES_PER_TOKEN
 
-NOT_ALLOWED = "model_not_allowed"
+NOT_ALLOWED, POOL_ELSEWHERE = "model_not_allowed", "pool_elsewhere"
 NOT_FOUND = "model_not_found"
 TOO_LONG = "context_length_exceeded"
 # What a model of each task does, and where that is asked for.
@@ -149,6 +152,21 @@ def answered_by(ask: Ask, step: PlannedStep) -> Ask:
     """The request as its answer repeats it: by the name of the model that serves."""
     name = step.model.name
     return ask if ask.model == name else structs.replace(ask, model=name)
+
+
+def within(plan: RoutePlan, pools: Collection[str]) -> RoutePlan:
+    """The plan without later steps in pools of other gateways; raises `Refusal` for the first."""
+    if not pools or all(step.pool in pools for step in plan.steps):
+        return plan
+    if plan.steps[0].pool not in pools:
+        raise misdirected(plan.steps[0].model.name)
+    unfit = (
+        PassedStep(step.number, step.model.name, step.pool, POOL_ELSEWHERE)
+        for step in plan.steps
+        if step.pool not in pools
+    )
+    here = tuple(step for step in plan.steps if step.pool in pools)
+    return structs.replace(plan, steps=here, unfit=(*plan.unfit, *unfit))
 
 
 def _direct(ask: Ask, key: KeyRecord, snapshot: Snapshot) -> RoutePlan:

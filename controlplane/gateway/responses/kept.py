@@ -139,7 +139,7 @@ class KeptResponse:
         else:
             ask = read_schema(call, asked.body, parsed)
         ask = with_masks(ask, asked.ask.masks)
-        ask, plan = plan_schema(call, ask, key=key, snapshot=asked.snapshot)
+        ask, plan = plan_schema(call, ask, key=key, snapshot=asked.snapshot, pools=state.pools)
         counted = counted_key(key, ask, plan, asked.snapshot)
         return msgspec.structs.replace(asked, key=counted, ask=ask, plan=plan)
 
