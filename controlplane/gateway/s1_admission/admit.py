@@ -40,6 +40,7 @@ class ReadPorts(Protocol):
     limiter: Limiter
     offload: Offload
     bodies: BytesBudget
+    body_s: float
 
     @property
     def pools(self) -> frozenset[str]:
@@ -68,7 +69,7 @@ async def read_ask(
     kept: Portion | None = None
     try:
         check = LimitsCheck(partial(limits.check_requests, key, state.limiter))
-        body = await read_body(call, exchange, portion, check)
+        body = await read_body(call, exchange, portion, check, seconds_max=state.body_s)
         if len(body) > inline_bytes or is_large(body):
             await check()
             ask = await _read_large(call, body, parse, state, key)
