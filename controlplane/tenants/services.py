@@ -113,7 +113,7 @@ def clean_policies(given: object) -> dict[str, Any]:
     read = read_shape(given, Policies, field="policies")
     if wrong := complaints(read):
         raise ValidationError({f"policies.{path}": words for path, words in wrong.items()})
-    made: dict[str, Any] = msgspec.to_builtins(read)
+    made: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(read))
     return made
 
 
