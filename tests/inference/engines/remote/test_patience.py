@@ -40,11 +40,10 @@ def test_it_never_leaves_floor_and_ceiling(waits: list[float], one: float, other
 
 
 async def _answer(moments: list[float], error: BaseException | None) -> tuple[Patience, Patience]:
-    clock = iter([0.0, *moments])
     begins, goes_on = Patience(0.0, 1_000.0), Patience(0.0, 1_000.0)
     for _ in range(KNOWN_MIN):
         clock = iter([0.0, *moments])
-        silence = Silence(lambda: next(clock), begins, goes_on)
+        silence = Silence(clock.__next__, begins, goes_on)
         try:
             async with silence:
                 for _ in range(len(moments) - isinstance(error, TimeoutError)):
