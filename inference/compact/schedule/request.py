@@ -7,9 +7,6 @@ from hashlib import blake2b
 from sys import byteorder
 from typing import Any, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from inference.contract.blocks import HASH_BYTES, chain_hashes, extend_chain, split_hashes
 from inference.contract.capabilities import BACKGROUND
 from inference.contract.frames import Job
@@ -34,8 +31,8 @@ class TokenMask(Protocol):
         """
 
     @staticmethod
-    def fill_all(masks: list[tuple[Any, int]], bits: NDArray[np.uint8]) -> None:
-        """`fill` for masks of this class, each in its own row of `[rows, bytes]`."""
+    def fill_all(masks: list[tuple[Any, int]], bits: Any) -> None:
+        """`fill` for masks of this class, each in its own row of an array `[rows, bytes]`."""
 
     def accept(self, token: int) -> bool:
         """Move on by a token; False, and nothing changed, where it may not come next."""
