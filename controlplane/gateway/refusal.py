@@ -152,7 +152,7 @@ def node_rejected(code: str, reason: str, *, grammar_field: str) -> Refusal:
 
 def content_filtered(message: str) -> Refusal:
     """400: what was asked or answered is not let through; another model may."""
-    return bad_field(None, message, CONTENT_FILTER)
+    return bad_field(None, message, "content_filter")
 
 
 def internal_error(code: str, message: str) -> Refusal:

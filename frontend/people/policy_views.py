@@ -25,17 +25,22 @@ ACTIONS = (
     ("mask", "Mask on the way in, restore on the way out"),
     ("refuse", "Refuse the request"),
 )
-BOUNDS = ("unstreamed_tokens_max", "tools_max", "calls_max")
+BOUNDS = {
+    "unstreamed_tokens_max": "Longest answer without streaming, tokens",
+    "tools_max": "Most tools that a request offers",
+    "calls_max": "Most tool calls in an answer",
+}
 LINE = ("name", "action", "pattern")
 DIGITS_MAX = 10
 
 
 class PolicyForm(NamedTuple):
-    """What the form of a project shows: each kind of personal data, its words and what is done
-    with it, and the patterns as lines.
+    """What the form of a project shows: names of bounds, their words and values; each kind of
+    personal data, its words and what is done with it; and the patterns as lines.
     """
 
     project: Project
+    bounds: Sequence[tuple[str, str, str]]
     personal: Sequence[tuple[str, str, str]]
     patterns: str
 
@@ -44,7 +49,8 @@ def policy_form(project: Project) -> PolicyForm:
     actions, own = (project.policies.get(name) for name in ("personal", "patterns"))
     lines = (f"{each['name']} {each.get('action', 'mask')} {each['pattern']}" for each in own or ())
     personal = [(kind, words, (actions or {}).get(kind, "")) for kind, words in PERSONAL.items()]
-    return PolicyForm(project, personal, "\n".join(lines))
+    bounds = [(name, words, project.policies.get(name, "")) for name, words in BOUNDS.items()]
+    return PolicyForm(project, bounds, personal, "\n".join(lines))
 
 
 @changes("projects/<proj:project_id>/policies", Action.PROJECT_UPDATE, HERE, confirmed=True)
