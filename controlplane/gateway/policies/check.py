@@ -12,8 +12,8 @@ from controlplane.gateway.refusal import Refusal, bad_field
 from controlplane.kernel.policies.personal import find_personal
 from controlplane.kernel.policies.terms import Action, Policies
 
-# Beyond this a body is looked at beside the loop.
-INLINE_BYTES_MAX = 16_384
+# Beyond this, which takes some milliseconds, a body is looked at beside the loop.
+INLINE_BYTES_MAX = 65_536
 # Fields of all shapes in which stands what a model reads.
 TEXTS = frozenset({
     "documents", "input", "instructions", "messages", "output_config", "prompt", "query",

@@ -40,6 +40,8 @@ _PATTERNS: dict[Personal, re.Pattern[str]] = {
 def find_personal(text: str, kind: Personal) -> Iterator[tuple[int, int]]:
     """Start and end of each, from the left, none in another."""
     at = 0
+    if kind == "email" and "@" not in text:
+        return
     for part in range(0, len(text), PART_CHARS):
         at, stop = max(at, part), part + PART_CHARS
         while found := _PATTERNS[kind].search(text, at, stop + MATCH_CHARS_MAX):

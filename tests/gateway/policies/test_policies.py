@@ -156,7 +156,7 @@ async def test_own_patterns_are_masked_or_refused(serving: Serving) -> None:
     assert refused(await serving.chat(messages=messages)) == (
         400, "policy_violation", "messages[0].content", "secret",
     )  # fmt: skip
-    large = f"{'x ' * 20_000}{MAIL} ACME-654321"
+    large = f"{'x ' * 40_000}{MAIL} ACME-654321"
     messages[0]["content"] = large
     told = await serving.chat(messages=messages, max_tokens=1)
     assert told.json()["error"]["code"] == "context_length_exceeded"
