@@ -1,46 +1,66 @@
 """What one run of load does: its bounds, whom it may ask, and when each request is due."""
 
 import random
-from collections.abc import Iterator
 from ipaddress import ip_address
-from itertools import accumulate, repeat
+from itertools import accumulate
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
-from django.core.management.base import CommandError
 
-REQUESTS_DEFAULT, REQUESTS_MAX = 200, 20_000
-SECONDS_DEFAULT, SECONDS_MAX = 60.0, 3_600.0
-STREAMS_DEFAULT, CONCURRENCY_DEFAULT, CONCURRENCY_MAX = 8, 64, 512
-RATE_MAX = 1_000.0
-OUTPUT_DEFAULT, OUTPUT_MAX = 150, 4_096
-TURNS_DEFAULT, TURNS_MAX = 4, 32
-WINDOW_DEFAULT, WINDOW_MAX = 32_768, 1_000_000
-REPEAT_MAX = 20
-POISSON, CONSTANT = "poisson", "constant"
+from controlplane.insights.load import workloads
+
+ARRIVALS = POISSON, CONSTANT = "poisson", "constant"
 # Starts are due at the same times in each run, so that runs can be compared.
 SEED = 7
 API_PATH = "/v1"
+MIX_ALL = "all"
+
+
+class LoadError(Exception):
+    """Load that cannot be as it was asked for; the text says what to change."""
+
+
+class Bound(NamedTuple):
+    """A number that may be given: its default, least and most, and what it is."""
+
+    default: int | float
+    least: int
+    most: int
+    words: str
+
+
+BOUNDS = {
+    "requests": Bound(200, 1, 50_000, "requests of a run"),
+    "seconds": Bound(60.0, 1, 3_600, "time for starts of a run"),
+    "streams": Bound(8, 1, 1_024, "closed loop: at once"),
+    "rate": Bound(0.0, 0, 1_000, "open loop: starts a second; 0 is the closed loop"),
+    "concurrency": Bound(64, 1, 1_024, "most requests on the wire"),
+    "output-tokens": Bound(workloads.OUTPUT_TOKENS, 1, 4_096, "longest answer"),
+    "turns": Bound(4, 1, 32, "requests of an agent"),
+    "window": Bound(32_768, 1, 1_000_000, "tokens that beyond-window exceeds"),
+    "repeat": Bound(1, 1, 20, "runs, one after another"),
+}
 
 
 class LoadSetup(msgspec.Struct, frozen=True, kw_only=True):
-    """One run. `rate` is in requests a second, 0 for a closed loop of `streams`; `requests` counts
-    everything that is sent, `seconds` is the time in which requests may start, `window` the tokens
-    that the longest prompt exceeds. `kinds` are names of `workloads.KINDS`.
+    """One run, within `BOUNDS`. `rate` is in requests a second, 0 for a closed loop of `streams`;
+    `requests` counts everything that is sent, `seconds` is the time in which requests may start,
+    `window` the tokens that the longest prompt exceeds. `kinds` are names of `workloads.KINDS`.
     """
 
     url: str
     model: str
     kinds: tuple[str, ...]
-    streams: int = STREAMS_DEFAULT
-    rate: float = 0.0
-    arrivals: str = POISSON
-    requests: int = REQUESTS_DEFAULT
-    seconds: float = SECONDS_DEFAULT
-    concurrency: int = CONCURRENCY_DEFAULT
-    output_tokens: int = OUTPUT_DEFAULT
-    turns: int = TURNS_DEFAULT
-    window: int = WINDOW_DEFAULT
+    arrivals: str
+    requests: int
+    seconds: float
+    streams: int
+    rate: float
+    concurrency: int
+    output_tokens: int
+    turns: int
+    window: int
 
     @property
     def loop(self) -> str:
@@ -55,27 +75,61 @@ class LoadSetup(msgspec.Struct, frozen=True, kw_only=True):
             "planned start, whether or not the request could be sent then"
         )
 
-    def starts_s(self) -> Iterator[float]:
-        """When requests of an open loop are due, in seconds from the beginning, without an end."""
+    def starts_s(self) -> list[float]:
+        """When requests of an open loop are due, in seconds from the beginning. However they are
+        spread, the whole takes as long as the rate says.
+        """
+        count = max(1, min(self.requests, int(self.rate * self.seconds)))
         if self.arrivals == CONSTANT:
-            return accumulate(repeat(1 / self.rate), initial=0.0)
+            return [number / self.rate for number in range(count)]
         chance = random.Random(SEED)
-        return accumulate(iter(lambda: chance.expovariate(self.rate), None), initial=0.0)
+        ends = list(accumulate(chance.expovariate(1) for _ in range(count)))
+        return [end / ends[-1] * count / self.rate for end in ends]
 
 
-def target(given: str, *, allow_remote: bool) -> str:
-    """The API's address, with its path where none is given. Raises CommandError for what is no
-    URL, and for another machine unless that is allowed.
-    """
+def setup_of(options: dict[str, Any], *, url: str, mix: str | None) -> LoadSetup:
+    """A checked run of what was given, by names of `BOUNDS`; raises LoadError naming the option."""
+    numbers: dict[str, Any] = {}
+    for name, bound in BOUNDS.items():
+        field = name.replace("-", "_")
+        numbers[field] = options.get(field, bound.default)
+        if not bound.least <= numbers[field] <= bound.most:
+            raise LoadError(f"--{name}: must be {bound.least:g} to {bound.most:g}.")
+    del numbers["repeat"]
+    if not options.get("model"):
+        raise LoadError("--model: must name the model to ask for.")
+    if not numbers["rate"] and numbers["streams"] > numbers["concurrency"]:
+        raise LoadError("--streams: must be at most --concurrency.")
+    return LoadSetup(
+        url=_target(url, allow_remote=options.get("allow_remote", False)),
+        model=options["model"],
+        kinds=_kinds(mix),
+        arrivals=options.get("arrivals", POISSON),
+        **numbers,
+    )
+
+
+def _kinds(mix: str | None) -> tuple[str, ...]:
+    if mix is None:
+        return (workloads.REFERENCE,)
+    chosen = workloads.UNHAPPY if mix == MIX_ALL else tuple(mix.split(","))
+    unknown = [name for name in chosen if name not in workloads.UNHAPPY]
+    if unknown:
+        raise LoadError(f"--mix: {', '.join(unknown)} is not a kind; see --help.")
+    return (workloads.PLAIN, *chosen)
+
+
+def _target(given: str, *, allow_remote: bool) -> str:
+    """The API's address, with its path where none is given."""
     parts = urlsplit(given)
     try:
         whole = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         whole = False
     if not whole or parts.username is not None or parts.query or parts.fragment:
-        raise CommandError("--url: must be like http://127.0.0.1:8000, without user or query.")
+        raise LoadError("--url: must be like http://127.0.0.1:8000, without user or query.")
     if not allow_remote and not _loopback(parts.hostname or ""):
-        raise CommandError(
+        raise LoadError(
             f"--url: {parts.hostname} is not this machine. Load on a server that others use can "
             "stop it, and costs money; say --allow-remote if it is yours."
         )
