@@ -21,7 +21,7 @@ class LoadError(Exception):
     """Load that cannot be as it was asked for; the text says what to change."""
 
 
-class Bound(NamedTuple):
+class LoadBound(NamedTuple):
     """A number that may be given: its default, least and most, and what it is."""
 
     default: int | float
@@ -31,15 +31,15 @@ class Bound(NamedTuple):
 
 
 BOUNDS = {
-    "requests": Bound(200, 1, 50_000, "requests of a run"),
-    "seconds": Bound(60.0, 1, 3_600, "time for starts of a run"),
-    "streams": Bound(8, 1, 1_024, "closed loop: at once"),
-    "rate": Bound(0.0, 0, 1_000, "open loop: starts a second; 0 is the closed loop"),
-    "concurrency": Bound(64, 1, 1_024, "most requests on the wire"),
-    "output-tokens": Bound(workloads.OUTPUT_TOKENS, 1, 4_096, "longest answer"),
-    "turns": Bound(4, 1, 32, "requests of an agent"),
-    "window": Bound(32_768, 1, 1_000_000, "tokens that beyond-window exceeds"),
-    "repeat": Bound(1, 1, 20, "runs, one after another"),
+    "requests": LoadBound(200, 1, 50_000, "requests of a run"),
+    "seconds": LoadBound(60.0, 1, 3_600, "time for starts of a run"),
+    "streams": LoadBound(8, 1, 1_024, "closed loop: at once"),
+    "rate": LoadBound(0.0, 0, 1_000, "open loop: starts a second; 0 is the closed loop"),
+    "concurrency": LoadBound(64, 1, 1_024, "most requests on the wire"),
+    "output-tokens": LoadBound(workloads.OUTPUT_TOKENS, 1, 4_096, "longest answer"),
+    "turns": LoadBound(4, 1, 32, "requests of an agent"),
+    "window": LoadBound(32_768, 1, 1_000_000, "tokens that beyond-window exceeds"),
+    "repeat": LoadBound(1, 1, 20, "runs, one after another"),
 }
 
 

@@ -16,7 +16,7 @@ AGENTS = {
     CURL: "curl/",
 }
 CLIENTS = (*AGENTS, OTHER)
-_FIXES: dict[str, dict[str, str]] = tomllib.loads(
+FIXES: dict[str, dict[str, str]] = tomllib.loads(
     Path(__file__).with_name("fixes.toml").read_text(encoding="utf-8")
 )
 
@@ -29,5 +29,5 @@ def client_of(agent: str | None) -> str:
 
 def code_for(kind: str, client: str) -> str:
     """What to change there; empty where code does not end a finding."""
-    found = _FIXES.get(kind, {})
+    found = FIXES.get(kind, {})
     return (found.get(client) or found.get(CURL, "")).strip()

@@ -71,10 +71,8 @@ def lines(told: dict[str, Any]) -> list[str]:
     elif not streaming["includes_usage"]:
         found.append("Streamed, without stream_options.include_usage: tokens are not told.")
     for one in told["hygiene"]:
-        found.append(
-            f"{one['kind']}: {one['what']}: {one['tokens']:,} tokens,"
-            f" about {usd_text(one['saves_nano'])} USD. {one['fix']}"
-        )
+        saves = f", about {usd_text(one['saves_nano'])} USD" if one["saves_nano"] else ""
+        found.append(f"{one['kind']}: {one['what']}: {one['tokens']:,} tokens{saves}. {one['fix']}")
         if one["kind"] != NOT_STREAMED:
             found += _indented(one["code"])
     return found
