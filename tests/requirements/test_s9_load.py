@@ -193,6 +193,7 @@ async def test_a_closed_loop_is_timed_kept_compared_and_shown(tmp_path: Path) ->
     page = tmp_path / "load.html"
     async with scripted(paced) as (upstream, bodies):
         common = ("--url", upstream.url, "--model", "big", "--streams", "2", "--requests", "6")
+        common += ("--extra-body", '{"ignore_eos": true}')
         out = await load(tmp_path, *common, "--label", "before", "--repeat", "2")
         await load(tmp_path, *common, "--label", "after", "--html", str(page))
     assert "closed loop of 2 streams" in out and "reference: ok" in out and "p99" in out
@@ -216,7 +217,7 @@ async def test_a_closed_loop_is_timed_kept_compared_and_shown(tmp_path: Path) ->
     assert record["output_tokens_s"] == pytest.approx(30 / record["seconds"], rel=0.01)
     # Three runs of six requests and one for calibration; every agent's prompt begins alike.
     asked = [body for body in bodies if body["max_tokens"] > 1]
-    assert (len(bodies), len(asked)) == (21, 18)
+    assert (len(bodies), len(asked)) == (21, 18) and all(body["ignore_eos"] for body in bodies)
     assert len({body["messages"][0]["content"] for body in asked}) == 1
     assert len({body["messages"][1]["content"] for body in asked}) == 6
     grown = [body["messages"] for body in asked if len(body["messages"]) > 2]
@@ -346,6 +347,10 @@ async def test_progress_is_one_line_on_a_terminal(tmp_path: Path) -> None:
         (("--url", "http://127.0.0.1:9", "--model", "m", "--requests", "50001"), "--requests: "),
         (("--url", "http://127.0.0.1:9", "--model", "m", "--rate", "nan"), "--rate: must be"),
         (("--url", "http://127.0.0.1:9", "--model", "m", "--mix", "tidy"), "--mix: tidy is not"),
+        (
+            ("--url", "http://127.0.0.1:9", "--model", "m", "--extra-body", "[]"),
+            "--extra-body: must",
+        ),
         (("--url", "http://127.0.0.1:9", "--model", "m", "--label", "../x"), "--label: must be"),
         (("--url", "http://127.0.0.1:9", "--model", "m"), "did not answer a first request"),
         (("compare", "one", "other"), "one: no runs of this label"),

@@ -48,7 +48,7 @@ class LoadRun:
         self.outcome = LoadOutcome(began_s=monotonic_s())
         self._setup = setup
         self._client = LoadClient(setup.url, key)
-        self._prompts = LoadPrompts(setup.model, setup.output_tokens, run)
+        self._prompts = LoadPrompts(setup.fields, run)
         # Which request is of which kind is the same in each run.
         self._chance = random.Random(SEED)
         self._places = asyncio.Semaphore(setup.concurrency)

@@ -46,7 +46,7 @@ BOUNDS = {
 class LoadSetup(msgspec.Struct, frozen=True, kw_only=True):
     """One run, within `BOUNDS`. `rate` is in requests a second, 0 for a closed loop of `streams`;
     `requests` counts everything that is sent, `seconds` is the time in which requests may start,
-    `window` the tokens that the longest prompt exceeds. `kinds` are names of `workloads.KINDS`.
+    `window` the tokens that the longest prompt exceeds, `extra_body` fields of each body. `kinds` are names of `workloads.KINDS`.
     """
 
     url: str
@@ -61,6 +61,12 @@ class LoadSetup(msgspec.Struct, frozen=True, kw_only=True):
     output_tokens: int
     turns: int
     window: int
+    extra_body: dict[str, Any]
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What bodies of all requests have."""
+        return {"model": self.model, "max_tokens": self.output_tokens, **self.extra_body}
 
     @property
     def loop(self) -> str:
@@ -105,8 +111,16 @@ def setup_of(options: dict[str, Any], *, url: str, mix: str | None) -> LoadSetup
         model=options["model"],
         kinds=_kinds(mix),
         arrivals=options.get("arrivals", POISSON),
+        extra_body=_object(options.get("extra_body") or "{}"),
         **numbers,
     )
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.MsgspecError as error:
+        raise LoadError(f"--extra-body: must be a JSON object: {error}.") from error
 
 
 def _kinds(mix: str | None) -> tuple[str, ...]:

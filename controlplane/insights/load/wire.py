@@ -87,12 +87,13 @@ class LoadConnection(asyncio.Protocol):
         self._ended: asyncio.Future[None] | None = None
 
     @classmethod
-    async def open_to(cls, host: str, port: int, *, tls: bool = False) -> "LoadConnection":
+    async def open_to(
+        cls, host: str, port: int, tls: ssl.SSLContext | None = None
+    ) -> "LoadConnection":
         """Raises OSError, also where connecting takes too long."""
         loop = asyncio.get_running_loop()
-        context = ssl.create_default_context() if tls else None
         async with asyncio.timeout(CONNECT_S_MAX):
-            _, made = await loop.create_connection(cls, host, port, ssl=context)
+            _, made = await loop.create_connection(cls, host, port, ssl=tls)
         return made
 
     @property
@@ -134,8 +135,11 @@ class LoadConnection(asyncio.Protocol):
             self._end("connection: no HTTP")
         if self._sample.pause_s and not self._ended.done():
             self._transport.pause_reading()
-            loop = asyncio.get_running_loop()
-            loop.call_later(self._sample.pause_s, self._transport.resume_reading)
+            asyncio.get_running_loop().call_later(self._sample.pause_s, self._go_on)
+
+    def _go_on(self) -> None:
+        if not self.closed:
+            self._transport.resume_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._ended is None or self._ended.done():
@@ -240,7 +244,7 @@ class LoadClient:
 
     def __init__(self, url: str, key: str) -> None:
         parts = urlsplit(url)
-        self._tls = parts.scheme == "https"
+        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
         self._host = parts.hostname or ""
         self._port = parts.port or (TLS_PORT if self._tls else PLAIN_PORT)
         self._path, self._key, self._authority = parts.path + CHAT, key, parts.netloc
@@ -268,4 +272,4 @@ class LoadClient:
             connection = self._idle.pop()
             if not connection.closed:
                 return connection
-        return await LoadConnection.open_to(self._host, self._port, tls=self._tls)
+        return await LoadConnection.open_to(self._host, self._port, self._tls)

@@ -53,12 +53,12 @@ class Reference(Generic[Unit]):
 
 
 class LoadPrompts:
-    """Bodies of chats. Answers in them are ours, so that prompts do not depend on what a server
-    says, nor on when.
+    """Bodies of chats, which all have some `fields`. Answers in them are ours, so that prompts do
+    not depend on what a server says, nor on when.
     """
 
-    def __init__(self, model: str, output_tokens: int, run: str) -> None:
-        self._model, self._output = model, output_tokens
+    def __init__(self, fields: Body, run: str) -> None:
+        self._fields = fields
         self._reference = Reference(WORDS, run)
 
     def calibration(self) -> Body:
@@ -72,12 +72,11 @@ class LoadPrompts:
 
     def body(self, messages: list[Message], **more: Any) -> Body:
         return {
-            "model": self._model,
             "messages": messages,
-            "max_tokens": self._output,
             "temperature": 0,
             "stream": True,
             "stream_options": {"include_usage": True},
+            **self._fields,
             **more,
         }
 

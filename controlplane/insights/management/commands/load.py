@@ -41,6 +41,7 @@ class Command(BaseCommand):
             "--arrivals", choices=setup.ARRIVALS, default=setup.ARRIVALS[0],
             help="when requests of an open loop are due",
         )  # fmt: skip
+        parser.add_argument("--extra-body", metavar="JSON", help="more fields of each request")
         for name, (default, least, most, words) in BOUNDS.items():
             told = f"{words}, {least:g} to {most:g} ({default:g})"
             parser.add_argument(f"--{name}", type=type(default), default=default, help=told)

@@ -25,8 +25,8 @@ function show(found) {
     item.querySelector("strong").textContent = each.what;
     item.querySelector("p").textContent = each.fix;
     const code = fixes[each.kind]?.[form.client.value] ?? fixes[each.kind]?.curl;
-    item.querySelector("pre").hidden = !code;
-    item.querySelector("code").textContent = code?.trim() ?? "";
+    item.querySelector("div").hidden = !code;
+    item.querySelector("pre").textContent = code?.trim() ?? "";
     return item;
   }));
   byId("check-none").hidden = all.length > 0;
