@@ -46,7 +46,8 @@ BOUNDS = {
 class LoadSetup(msgspec.Struct, frozen=True, kw_only=True):
     """One run, within `BOUNDS`. `rate` is in requests a second, 0 for a closed loop of `streams`;
     `requests` counts everything that is sent, `seconds` is the time in which requests may start,
-    `window` the tokens that the longest prompt exceeds, `extra_body` fields of each body. `kinds` are names of `workloads.KINDS`.
+    `window` the tokens that the longest prompt exceeds, `extra_body` fields of each body.
+    `kinds` are `workloads.REFERENCE`, or others of that module's names.
     """
 
     url: str
