@@ -192,8 +192,10 @@ def test_ratios_tell_their_spread() -> None:
 async def test_a_closed_loop_is_timed_kept_compared_and_shown(tmp_path: Path) -> None:
     page = tmp_path / "load.html"
     async with scripted(paced) as (upstream, bodies):
-        common = ("--url", upstream.url, "--model", "big", "--streams", "2", "--requests", "6")
-        common += ("--extra-body", '{"ignore_eos": true}')
+        common = (
+            "--url", upstream.url, "--model", "big", "--streams", "2", "--requests", "6",
+            "--extra-body", '{"ignore_eos": true}',
+        )  # fmt: skip
         out = await load(tmp_path, *common, "--label", "before", "--repeat", "2")
         await load(tmp_path, *common, "--label", "after", "--html", str(page))
     assert "closed loop of 2 streams" in out and "reference: ok" in out and "p99" in out
