@@ -23,7 +23,7 @@ from controlplane.composed.demo import MODEL
 from controlplane.insights.load import figures, report, workloads
 from controlplane.insights.load.drive import BURST, RETRIES, LoadOutcome
 from controlplane.insights.load.samples import LEFT, OK, LoadSample
-from controlplane.insights.load.setup import CONSTANT, setup_of
+from controlplane.insights.load.setup import CONSTANT, LoadSetup
 from tests.support.product import Plan, Product, running_product
 from tests.support.servers import Servers
 from tests.support.sluice_run import environment, manage
@@ -122,7 +122,7 @@ def sample(planned_s: float, first_s: float, gap_s: float, tokens: int) -> LoadS
     )
 
 
-SETUP = setup_of({"model": "m"}, url="http://127.0.0.1:1", mix=None)
+SETUP = LoadSetup(url="http://127.0.0.1:1/v1", model="m")
 
 
 def test_every_figure_of_known_times() -> None:

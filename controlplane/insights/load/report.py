@@ -26,13 +26,9 @@ class ReportTable(NamedTuple):
 
     def text(self) -> str:
         widths = [max(map(len, column)) for column in zip(self.head, *self.rows, strict=True)]
-        return "\n".join(
-            "  ".join(
-                cell.rjust(width) if place and self.head[place] else cell.ljust(width)
-                for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ).rstrip()
-            for row in (self.head, *self.rows)
-        )
+        aligned = ["" if not place or not cell else ">" for place, cell in enumerate(self.head)]
+        form = "  ".join(f"{{:{way}{width}}}" for way, width in zip(aligned, widths, strict=True))
+        return "\n".join(form.format(*row).rstrip() for row in (self.head, *self.rows))
 
 
 def progress_line(outcome: LoadOutcome) -> str:
@@ -40,26 +36,24 @@ def progress_line(outcome: LoadOutcome) -> str:
     ended = [each for each in outcome.samples if each.code != UNFINISHED]
     done = [each for each in ended if each.code == OK]
     failed = sum(each.code not in (OK, LEFT) for each in ended)
-    firsts = [each.ttft_s * MS_PER_S for each in done[-RECENT:] if each.events]
-    first = f"{percentile(firsts, 0.5):.0f} ms" if firsts else "–"
-    under_way = len(outcome.samples) - len(ended)
+    first_ms = percentile([each.ttft_s * MS_PER_S for each in done[-RECENT:] if each.events], 0.5)
     return (
-        f"{outcome.seconds:4.0f} s: {len(outcome.samples)} sent, {under_way} under way, "
-        f"{len(done)} ok, {failed} failed, recent TTFT p50 {first}"
+        f"{outcome.seconds:4.0f} s: {len(outcome.samples)} sent, "
+        f"{len(outcome.samples) - len(ended)} under way, {len(done)} ok, {failed} failed, "
+        f"recent TTFT p50 {first_ms:.0f} ms"
     )
 
 
 def told(record: Record) -> list[str]:
     """What a run was and gave, in sentences."""
-    late = record["sent_late_p99_ms"]
     lines = [
         f"{record['setup']['model']} at {record['setup']['url']}: {record['loop']}.",
         f"{record['answered']} of {record['requests']} requests answered in "
         f"{record['seconds']:.1f} s: {record['answers_s']:.2f} a second, "
         f"{record['output_tokens_s']:.1f} output tokens/s.",
     ]
-    if late is not None:
-        lines.append(f"p99 of the time from the planned start to sending: {late:.1f} ms.")
+    if (late_ms := record["sent_late_p99_ms"]) is not None:
+        lines.append(f"p99 of the time from the planned start to sending: {late_ms:.1f} ms.")
     if any(UNFINISHED in row["answers"] for row in record["kinds"].values()):
         lines.append("Unfinished requests are in no percentile; they would raise them.")
     return lines
@@ -74,52 +68,47 @@ def tables(record: Record) -> list[ReportTable]:
         for name, row in all_times["times_ms"].items()
     ]
     ends = [
-        (f"{kind}: {code}", str(count), _remark(row, code))
+        (
+            f"{kind}: {code}",
+            str(count),
+            _counts(row) if code == OK else row["messages"].get(code, ""),
+        )
         for kind, row in record["kinds"].items()
         for code, count in row["answers"].items()
     ]
     return [ReportTable(head, times), ReportTable(("answers", "requests", ""), ends)]
 
 
-def _remark(row: Record, code: str) -> str:
-    if code != OK:
-        return str(row["messages"].get(code, ""))
-    counts = f"{row['prompt_tokens']} tokens in, {row['cached_tokens']} of them cached, "
+def _counts(row: Record) -> str:
     slowest = f"; slowest: {row['slowest']}" if row["slowest"] else ""
-    return f"{counts}{row['output_tokens']} out{slowest}"
+    cached = f"{row['cached_tokens']} of them cached"
+    return f"{row['prompt_tokens']} tokens in, {cached}, {row['output_tokens']} out{slowest}"
 
 
 def plot(record: Record) -> str:
     """The distribution of the first kind that was answered: TTFT by percentile, as bars."""
-    for kind, row in record["kinds"].items():
-        if "ttft" in row["times_ms"]:
-            curve = row["times_ms"]["ttft"]["curve"]
-            most = curve[-1] or 1.0
-            bars = (
-                f"  p{share:<4}{curve[share]:>10.1f} ms  "
-                + "█" * max(1, round(curve[share] / most * PLOT_COLUMNS))
-                for share in PLOT_SHARES
-            )
-            return "\n".join((f"{kind} TTFT by percentile", *bars))
-    return "No answer had text."
+    rows = record["kinds"].items()
+    found = [(kind, row["times_ms"]["ttft"]["curve"]) for kind, row in rows if row["times_ms"]]
+    if not found:
+        return "No answer had text."
+    kind, curve = found[0]
+    bars = (
+        f"  p{share:<4}{curve[share]:>10.1f} ms  "
+        + "█" * max(1, round(curve[share] / (curve[-1] or 1) * PLOT_COLUMNS))
+        for share in PLOT_SHARES
+    )
+    return "\n".join((f"{kind} TTFT by percentile", *bars))
 
 
 def ratio_table(found: Mapping[str, Sequence[float]], before: int, after: int) -> ReportTable:
     """What `figures.compare` found of so many runs."""
     head = f"median of {before} and {after} runs", "before", "after", "ratio", "least", "most", ""
-    rows = [
-        (name, f"{old:.2f}", f"{new:.2f}", *map(_times, ratios), _spread_note(*ratios))
-        for name, (old, new, *ratios) in found.items()
-    ]
+    rows = []
+    for name, (old, new, *ratios) in found.items():
+        cells = (f"{value:.3f}" if isfinite(value) else "from 0" for value in ratios)
+        spread = "within the spread" if ratios[1] <= 1 <= ratios[2] else ""
+        rows.append((name, f"{old:.2f}", f"{new:.2f}", *cells, spread))
     return ReportTable(head, rows)
-
-
-def _times(value: float) -> str:
-    return f"{value:.3f}" if isfinite(value) else "from 0"
-
-
-def _spread_note(_: float, least: float, most: float) -> str:
-    return "within the spread" if least <= 1 <= most else ""
 
 
 def page(
@@ -127,13 +116,9 @@ def page(
 ) -> str:
     """One file that loads nothing; its charts have a line for each of the named runs."""
     context = {
-        "title": title,
-        "lines": lines,
-        "tables": shown,
-        "charts": _charts(records),
-        "width": CHART_WIDTH,
-        "height": CHART_HEIGHT,
-    }
+        "title": title, "lines": lines, "tables": shown, "charts": _charts(records),
+        "width": CHART_WIDTH, "height": CHART_HEIGHT,
+    }  # fmt: skip
     return Engine().from_string(PAGE.read_text()).render(Context(context, use_l10n=False))
 
 

@@ -1,12 +1,14 @@
 """What one run of load does: its bounds, whom it may ask, and when each request is due."""
 
 import random
+from collections.abc import Mapping
 from ipaddress import ip_address
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Annotated, Any
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
+from msgspec import Meta
 
 from controlplane.insights.load import workloads
 
@@ -21,48 +23,26 @@ class LoadError(Exception):
     """Load that cannot be as it was asked for; the text says what to change."""
 
 
-class LoadBound(NamedTuple):
-    """A number that may be given: its default, least and most, and what it is."""
-
-    default: int | float
-    least: int
-    most: int
-    words: str
-
-
-BOUNDS = {
-    "requests": LoadBound(200, 1, 50_000, "requests of a run"),
-    "seconds": LoadBound(60.0, 1, 3_600, "time for starts of a run"),
-    "streams": LoadBound(8, 1, 1_024, "closed loop: at once"),
-    "rate": LoadBound(0.0, 0, 1_000, "open loop: starts a second; 0 is the closed loop"),
-    "concurrency": LoadBound(64, 1, 1_024, "most requests on the wire"),
-    "output-tokens": LoadBound(workloads.OUTPUT_TOKENS, 1, 4_096, "longest answer"),
-    "turns": LoadBound(4, 1, 32, "requests of an agent"),
-    "window": LoadBound(32_768, 1, 1_000_000, "tokens that beyond-window exceeds"),
-    "repeat": LoadBound(1, 1, 20, "runs, one after another"),
-}
-
-
 class LoadSetup(msgspec.Struct, frozen=True, kw_only=True):
-    """One run, within `BOUNDS`. `rate` is in requests a second, 0 for a closed loop of `streams`;
-    `requests` counts everything that is sent, `seconds` is the time in which requests may start,
-    `window` the tokens that the longest prompt exceeds, `extra_body` fields of each body.
-    `kinds` are `workloads.REFERENCE`, or others of that module's names.
+    """One run. `rate` is 0 for a closed loop of `streams`; `kinds` are `workloads.REFERENCE`, or
+    others of that module's names; `extra_body` are more fields of each body.
     """
 
     url: str
     model: str
-    kinds: tuple[str, ...]
-    arrivals: str
-    requests: int
-    seconds: float
-    streams: int
-    rate: float
-    concurrency: int
-    output_tokens: int
-    turns: int
-    window: int
-    extra_body: dict[str, Any]
+    kinds: tuple[str, ...] = (workloads.REFERENCE,)
+    arrivals: str = POISSON
+    extra_body: dict[str, Any] = {}
+    requests: Annotated[int, Meta(ge=1, le=50_000, title="most that is sent")] = 200
+    seconds: Annotated[float, Meta(ge=1, le=3_600, title="time for starts")] = 60.0
+    streams: Annotated[int, Meta(ge=1, le=1_024, title="closed loop: at once")] = 8
+    rate: Annotated[float, Meta(ge=0, le=1_000, title="open loop: starts a second")] = 0.0
+    concurrency: Annotated[int, Meta(ge=1, le=1_024, title="most requests on the wire")] = 64
+    output_tokens: Annotated[int, Meta(ge=1, le=4_096, title="longest answer")] = (
+        workloads.OUTPUT_TOKENS
+    )
+    turns: Annotated[int, Meta(ge=1, le=32, title="requests of an agent")] = 4
+    window: Annotated[int, Meta(ge=1, le=1_000_000, title="exceeded by beyond-window")] = 32_768
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -72,15 +52,13 @@ class LoadSetup(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def loop(self) -> str:
         """How starts are planned and where latencies begin, for people."""
-        if not self.rate:
-            return (
-                f"closed loop of {self.streams} streams: a start is due when the stream's last "
-                "answer has ended, so a slow server is asked less often"
+        if self.rate:
+            how = (
+                f"{self.rate:g} a second ({self.arrivals}): latencies count from the planned start"
             )
-        return (
-            f"open loop, {self.rate:g} a second ({self.arrivals}): latencies count from the "
-            "planned start, whether or not the request could be sent then"
-        )
+            return f"open loop, {how}, whether or not the request could be sent then"
+        how = f"{self.streams} streams: a start is due when the stream's last answer has ended"
+        return f"closed loop of {how}, so a slow server is asked less often"
 
     def starts_s(self) -> list[float]:
         """When requests of an open loop are due, in seconds from the beginning. However they are
@@ -94,43 +72,43 @@ class LoadSetup(msgspec.Struct, frozen=True, kw_only=True):
         return [end / ends[-1] * count / self.rate for end in ends]
 
 
-def setup_of(options: dict[str, Any], *, url: str, mix: str | None) -> LoadSetup:
-    """A checked run of what was given, by names of `BOUNDS`; raises LoadError naming the option."""
-    numbers: dict[str, Any] = {}
-    for name, bound in BOUNDS.items():
-        field = name.replace("-", "_")
-        numbers[field] = options.get(field, bound.default)
-        if not bound.least <= numbers[field] <= bound.most:
-            raise LoadError(f"--{name}: must be {bound.least:g} to {bound.most:g}.")
-    del numbers["repeat"]
-    if not options.get("model"):
+# Fields with bounds, which are options of the command.
+BOUNDS = {
+    field.name: (field.default, field.type.__metadata__[0])
+    for field in msgspec.structs.fields(LoadSetup)
+    if hasattr(field.type, "__metadata__")
+}
+
+
+def setup_of(options: Mapping[str, Any], *, url: str) -> LoadSetup:
+    """A checked run of the command's options; raises LoadError naming the one that is wrong."""
+    for name, (_, bound) in BOUNDS.items():
+        if not bound.ge <= options[name] <= bound.le:
+            raise LoadError(f"--{name.replace('_', '-')}: must be {bound.ge} to {bound.le}.")
+    if not options["model"]:
         raise LoadError("--model: must name the model to ask for.")
-    if not numbers["rate"] and numbers["streams"] > numbers["concurrency"]:
+    if not options["rate"] and options["streams"] > options["concurrency"]:
         raise LoadError("--streams: must be at most --concurrency.")
-    return LoadSetup(
-        url=_target(url, allow_remote=options.get("allow_remote", False)),
-        model=options["model"],
-        kinds=_kinds(mix),
-        arrivals=options.get("arrivals", POISSON),
-        extra_body=_object(options.get("extra_body") or "{}"),
-        **numbers,
-    )
-
-
-def _object(text: str) -> dict[str, Any]:
     try:
-        return msgspec.json.decode(text, type=dict[str, Any])
+        extra = msgspec.json.decode(options["extra_body"], type=dict[str, Any])
     except msgspec.MsgspecError as error:
         raise LoadError(f"--extra-body: must be a JSON object: {error}.") from error
+    return LoadSetup(
+        url=_target(url, allow_remote=options["allow_remote"]),
+        model=options["model"],
+        kinds=_kinds(options["mix"]),
+        arrivals=options["arrivals"],
+        extra_body=extra,
+        **{name: options[name] for name in BOUNDS},
+    )
 
 
 def _kinds(mix: str | None) -> tuple[str, ...]:
     if mix is None:
         return (workloads.REFERENCE,)
     chosen = workloads.UNHAPPY if mix == MIX_ALL else tuple(mix.split(","))
-    unknown = [name for name in chosen if name not in workloads.UNHAPPY]
-    if unknown:
-        raise LoadError(f"--mix: {', '.join(unknown)} is not a kind; see --help.")
+    if unknown := set(chosen).difference(workloads.UNHAPPY):
+        raise LoadError(f"--mix: {', '.join(sorted(unknown))} is not a kind; see --help.")
     return (workloads.PLAIN, *chosen)
 
 

@@ -23,43 +23,21 @@ OK_STATUS = 200
 TLS_PORT, PLAIN_PORT = 443, 80
 CUT_OFF, TIMED_OUT = "stream: cut off", "timed out"
 _EVENT, _DONE, _STREAM = b"data:", b"[DONE]", b"text/event-stream"
+# What of a choice is text, a thought or part of a tool call.
+_TELL = ("content", "reasoning_content", "reasoning", "tool_calls")
 # Of streams whose events have names: those with text, and those that end a stream.
 _TEXTS = frozenset({"response.output_text.delta", "content_block_delta"})
 _ENDS = frozenset({"response.completed", "response.incomplete", "message_stop"})
 
 
-class _Details(msgspec.Struct):
-    cached_tokens: int | None = None
-
-
-class _Usage(msgspec.Struct):
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    prompt_tokens_details: _Details | None = None
-
-
-class _Delta(msgspec.Struct):
-    content: str | None = None
-    reasoning_content: str | None = None
-    reasoning: str | None = None
-    tool_calls: list[Any] | None = None
-
-
 class _Choice(msgspec.Struct):
-    delta: _Delta | None = None
+    delta: dict[str, Any] | None = None
     text: str | None = None
-
-    @property
-    def tells(self) -> bool:
-        """Whether there is text in it, a thought or part of a tool call."""
-        if (delta := self.delta) is None:
-            return bool(self.text)
-        return bool(delta.content or delta.reasoning_content or delta.reasoning or delta.tool_calls)
 
 
 class _Event(msgspec.Struct):
     choices: list[_Choice] | None = None
-    usage: _Usage | None = None
+    usage: dict[str, Any] | None = None
     error: Any = None
     type: str = ""
 
@@ -201,17 +179,16 @@ class LoadConnection(asyncio.Protocol):
             return
         sample = self._sample
         if usage := event.usage:
-            sample.prompt_tokens = usage.prompt_tokens
-            sample.output_tokens = usage.completion_tokens
-            details = usage.prompt_tokens_details
-            sample.cached_tokens = (details and details.cached_tokens) or 0
-        if event.type:
-            self._done = self._done or event.type in _ENDS
-            if event.type in _TEXTS:
-                self._text()
+            sample.prompt_tokens = usage.get("prompt_tokens") or 0
+            sample.output_tokens = usage.get("completion_tokens") or 0
+            details = usage.get("prompt_tokens_details") or {}
+            sample.cached_tokens = details.get("cached_tokens") or 0
+        self._done = self._done or event.type in _ENDS
+        if event.type in _TEXTS:
+            self._text()
         for choice in event.choices or ():
             sample.last_s = self._now_s
-            if choice.tells:
+            if choice.text or any(map((choice.delta or {}).get, _TELL)):
                 self._text()
 
     def _text(self) -> None:

@@ -19,6 +19,7 @@ from controlplane.insights.load.drive import LoadRun
 from controlplane.insights.load.setup import BOUNDS, LoadError, LoadSetup, setup_of
 
 LABEL = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
+REPEAT_MAX = 20
 # Without a terminal a line is not written over, so there are fewer.
 PROGRESS_S, QUIET_S = 0.5, 5.0
 
@@ -41,10 +42,17 @@ class Command(BaseCommand):
             "--arrivals", choices=setup.ARRIVALS, default=setup.ARRIVALS[0],
             help="when requests of an open loop are due",
         )  # fmt: skip
-        parser.add_argument("--extra-body", metavar="JSON", help="more fields of each request")
-        for name, (default, least, most, words) in BOUNDS.items():
-            told = f"{words}, {least:g} to {most:g} ({default:g})"
-            parser.add_argument(f"--{name}", type=type(default), default=default, help=told)
+        parser.add_argument(
+            "--extra-body", metavar="JSON", default="{}", help="more fields of each request"
+        )
+        for name, (default, bound) in BOUNDS.items():
+            option, kind = f"--{name.replace('_', '-')}", type(default)
+            told = f"{bound.title}, {bound.ge} to {bound.le} ({default:g})"
+            parser.add_argument(option, type=kind, default=default, help=told)
+        parser.add_argument(
+            "--repeat", type=int, default=1, choices=range(1, REPEAT_MAX + 1), metavar="RUNS",
+            help=f"runs, one after another, 1 to {REPEAT_MAX}",
+        )  # fmt: skip
         parser.add_argument("--label", type=_label, help="keep the runs under this name")
         _add_outputs(parser)
         comparing = parser.add_subparsers(dest="action").add_parser(
@@ -65,7 +73,7 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
 
     def _load(self, folder: Path, options: dict[str, Any]) -> None:
-        chosen = setup_of(options, url=gateway_url(options["url"]), mix=options["mix"])
+        chosen = setup_of(options, url=gateway_url(options["url"]))
         for _ in range(options["repeat"]):
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 record, stopped = runner.run(self._run(chosen))
