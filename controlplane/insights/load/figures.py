@@ -1,9 +1,10 @@
 """What samples tell, with the definitions of `vllm bench serve`, and what runs tell of each other.
 
-TTFT is from the planned start to the first text; the inter-token latency (ITL) is between events
-with text; the time per output token (TPOT) is (total - TTFT) / (output tokens - 1) of each request;
-the total ends with the last event of a choice. Output tokens are those of the usage, and are
-divided by the time from the first start to the last end. Only answers that are whole count.
+TTFT is from the planned start to the first text; the inter-token latency (ITL) is between events of
+a choice from then on, since tokens need not be text; the time per output token (TPOT) is (total -
+TTFT) / (output tokens - 1) of each request; the total ends with the last event of a choice. Output
+tokens are those of the usage, and are divided by the time from the first start to the last end.
+Only answers that are whole count.
 """
 
 from collections import Counter

@@ -17,7 +17,8 @@ class LoadSample:
 
     It is left after `leaves_after` events with text, if that is not 0; after each part that is read
     the reader pauses for `pause_s`.
-    `gaps_s` are the times between events with text, `last_s` is that of the last event of a choice,
+    `gaps_s` are the times between events of a choice from the first text on, `events` counts those
+    with text, `last_s` is the moment of the last of a choice,
     `code` how it ended: `ok`, `left` on purpose, `unfinished`, or what went wrong; `message` is
     what the server said of that, `request` what it calls the request.
     """
@@ -28,7 +29,6 @@ class LoadSample:
     pause_s: float = 0.0
     sent_s: float = 0.0
     first_s: float = 0.0
-    text_s: float = 0.0
     last_s: float = 0.0
     prompt_tokens: int = 0
     cached_tokens: int = 0

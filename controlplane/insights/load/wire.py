@@ -185,21 +185,20 @@ class LoadConnection(asyncio.Protocol):
             sample.cached_tokens = details.get("cached_tokens") or 0
         self._done = self._done or event.type in _ENDS
         if event.type in _TEXTS:
-            self._text()
+            self._came(text=True)
         for choice in event.choices or ():
-            sample.last_s = self._now_s
-            if choice.text or any(map((choice.delta or {}).get, _TELL)):
-                self._text()
+            self._came(text=bool(choice.text or any(map((choice.delta or {}).get, _TELL))))
 
-    def _text(self) -> None:
+    def _came(self, *, text: bool) -> None:
+        """An event of a choice; from the first text on those without any are tokens, too."""
         sample = self._sample
         if sample.events:
-            sample.gaps_s.append(self._now_s - sample.text_s)
-        else:
+            sample.gaps_s.append(self._now_s - sample.last_s)
+        elif text:
             sample.first_s = self._now_s
-        sample.text_s = sample.last_s = self._now_s
-        sample.events += 1
-        if sample.events == sample.leaves_after:
+        sample.last_s = self._now_s
+        sample.events += text
+        if text and sample.events == sample.leaves_after:
             self._end(LEFT)
 
     def _fail(self, where: str, error: Any) -> None:
