@@ -291,6 +291,7 @@ ROUTES: tuple[Route, ...] = (
     # Insights
     R("GET", "insights", Action.REQUEST_VIEW),
     R("GET", "insights.csv", Action.REQUEST_VIEW),
+    R("GET", "insights/check", Action.PLAYGROUND_USE),
     R("GET", "insights/stages", Action.ORGANIZATION_VIEW),
     R("GET", "insights/stages.<slug:form>", Action.ORGANIZATION_VIEW),
     R("GET", "insights/comparison", Action.ORGANIZATION_VIEW),
