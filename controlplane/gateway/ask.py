@@ -8,6 +8,7 @@ from msgspec import structs
 
 from controlplane.gateway.toolform import WantedCalls
 from controlplane.kernel.prompts import PromptBody, Value
+from controlplane.kernel.rules import SizeClass
 from inference.contract.capabilities import Capability
 from inference.contract.frames import Sampling
 
@@ -130,7 +131,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     `effort` is how much to think before the answer, by its `effort_field`; `variables` are the chat
     template's.
     With `shows_texts` texts come back beside numbers, with `special` a prompt gets the model's
-    special tokens.
+    special tokens. `size_class` is the one that a rule with size classes has to take.
     """
 
     operation: Operation
@@ -170,6 +171,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     variables: dict[str, Any] = {}
     user: str = ""
     labels: dict[str, str] = {}
+    size_class: SizeClass | None = None
 
     @property
     def choices(self) -> int:
@@ -191,6 +193,10 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
         size = self.bytes - sum(len(each.source) for each in shown)
         needs = {**self.needs, Capability.VISION: shown[0].field}
         return structs.replace(self, bytes=size, needs=needs)
+
+    def served_by(self, model: str) -> Self:
+        """The same as its answer tells of it: by the name of the model that serves."""
+        return self if model == self.model else structs.replace(self, model=model)
 
     def singly(self) -> tuple[Self, ...]:
         """A request for each of its prompts."""

@@ -46,6 +46,7 @@ NOTES = (
     "A prefix that is cached in one pool is not cached in another until requests arrive there: "
     "the lost tokens and the cost without cache are the upper bound of what a change costs at "
     "first.",
+    "Where a rule chooses by size class, requests for which none was chosen before count as large.",
     "Only the first step is shown: which requests would have waited or fallen back depends on "
     "load.",
 )

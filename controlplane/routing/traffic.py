@@ -1,7 +1,7 @@
 """A sample of recorded requests with what rules could see of each.
 
 The records keep no body and no tags: the size is told by prompt tokens, tags and priority are
-those that the key has now, and the alias is known from the receipt.
+those that the key has now, and alias and size class are known from the receipt.
 """
 
 import uuid
@@ -62,7 +62,8 @@ def facts_of(
 
 
 def _facts(row: TrafficRow, key: KeyFacts) -> Facts | None:
-    alias = row.model if row.route == DIRECT else read_receipt(row.receipt).asked
+    receipt = read_receipt(row.receipt)
+    alias = row.model if row.route == DIRECT else receipt.asked
     if not alias:
         return None
     return Facts(
@@ -74,4 +75,5 @@ def _facts(row: TrafficRow, key: KeyFacts) -> Facts | None:
         prompt_tokens=row.prompt_tokens,
         priority=key.priority,
         models=key.models,
+        size_class=receipt.size and receipt.size.chosen,
     )

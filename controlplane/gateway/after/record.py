@@ -112,6 +112,7 @@ def _receipt(run: Progress, usage: Usage, miss: receipt.Miss | None) -> receipt.
         labels=asked.project.kept(asked.ask.labels) if asked else {},
         line=_line(run),
         before=tuple(read_server_timing(timing)) if timing else (),
+        size=asked.plan.sized.choice if asked and asked.plan.sized else None,
     )
 
 

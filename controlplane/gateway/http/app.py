@@ -63,11 +63,14 @@ _STAGES = [(stage, INDEX[stage]) for stage, _, _ in STAGES]
 
 log = logging.getLogger(__name__)
 PREFLIGHT_S = 600
-ALLOWED = "authorization, content-type, idempotency-key, server-timing, traceparent, tracestate"
+ALLOWED = (
+    "authorization, content-type, idempotency-key, server-timing, traceparent, tracestate,"
+    " x-sluice-size-class"
+)
 EXPOSED = (
     "x-request-id, server-timing, openai-processing-ms, x-sluice-route, x-sluice-model,"
     " x-sluice-pool, x-sluice-fallback, x-sluice-prompt, x-sluice-queue-ms,"
-    " x-sluice-idempotent-replay, x-sluice-ignored, x-sluice-max-tokens"
+    " x-sluice-idempotent-replay, x-sluice-ignored, x-sluice-max-tokens, x-sluice-size-class"
 )
 
 
@@ -306,6 +309,8 @@ class HttpOut:
             lines += limit_lines(trail.admitted.allowance)
         if trail.asked is not None:
             lines.append(f"x-sluice-route: {trail.asked.plan.label}")
+            if (sized := trail.asked.plan.sized) is not None:
+                lines.append(f"x-sluice-size-class: {sized.choice.served}")
             ask = trail.asked.ask
             if ask.assembly is not None:
                 lines.append(f"x-sluice-prompt: {ask.assembly.label}")

@@ -137,8 +137,9 @@ class KeptResponse:
             ask = await read_schema_beside(call, asked.body, parsed, offload, tenant=tenant)
         else:
             ask = read_schema(call, asked.body, parsed)
-        ask, plan = plan_schema(call, ask, key=key, snapshot=asked.snapshot)
-        counted = counted_key(key, ask, plan, asked.snapshot)
+        snapshot, sizes = asked.snapshot, state.sizes
+        ask, plan = plan_schema(call, ask, key=key, snapshot=snapshot, sizes=sizes)
+        counted = counted_key(key, ask, plan, snapshot)
         return msgspec.structs.replace(asked, key=counted, ask=ask, plan=plan)
 
     def _take_place(self) -> None:

@@ -26,6 +26,7 @@ from controlplane.gateway.s1_admission.schema import (
     read_schema,
     read_schema_beside,
 )
+from controlplane.gateway.sizing import SizeMemory
 from controlplane.gateway.snapshot import KeyRecord
 from controlplane.kernel.bytes_budget import BytesBudget, Portion
 
@@ -39,6 +40,7 @@ class ReadPorts(Protocol):
     limiter: Limiter
     offload: Offload
     bodies: BytesBudget
+    sizes: SizeMemory
 
 
 class AdmitPorts(Protocol):
@@ -65,7 +67,7 @@ async def read_ask(
             ask = await _read_large(call, body, parse, state, key)
         else:
             ask = read_schema(call, body, parse)
-        ask, plan = plan_schema(call, ask, key=key, snapshot=snapshot)
+        ask, plan = plan_schema(call, ask, key=key, snapshot=snapshot, sizes=state.sizes)
         ticket = make_ticket(call, body, key, route=exchange.path)
         keeps = ask.operation in KEPT_OPERATIONS and snapshot.projects[key.project].keeps_days
         kept = portion if ask.pictures or keeps else None

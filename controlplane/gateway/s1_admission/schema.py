@@ -15,6 +15,7 @@ from controlplane.gateway.call import Call
 from controlplane.gateway.plan import RoutePlan, make_plan
 from controlplane.gateway.refusal import NO_RETRY, Refusal, bad_field
 from controlplane.gateway.s1_admission.helpers.offload import Offload
+from controlplane.gateway.sizing import SIZE_CLASS, SizeMemory, with_size_class
 from controlplane.gateway.snapshot import KeyRecord, PromptRecord, Snapshot
 from controlplane.kernel.prompts import BadValue, checked_values, filled_bytes
 from controlplane.kernel.rules import PERMILLE
@@ -95,11 +96,12 @@ async def read_schema_beside(
 
 
 def plan_schema(
-    call: Call, ask: Ask, *, key: KeyRecord, snapshot: Snapshot
+    call: Call, ask: Ask, *, key: KeyRecord, snapshot: Snapshot, sizes: SizeMemory
 ) -> tuple[Ask, RoutePlan]:
     """Return the request with its stored prompt, and its plan; raises `Refusal`.
 
-    A rule may shorten the deadline; strict projects have unknown fields refused.
+    A rule may shorten the deadline; strict projects have unknown fields refused. A size class that
+    no rule asks for is ignored.
     """
     began = call.spans.clock()
     try:
@@ -107,7 +109,10 @@ def plan_schema(
             message = f"Unknown parameter: '{ask.unknown}'."
             raise bad_field(ask.unknown, message, "unknown_parameter")
         ask = find_prompt(call.request, ask, key, snapshot)
-        plan = make_plan(call.request, ask, key, snapshot)
+        ask = with_size_class(call, ask)
+        plan = make_plan(call.request, ask, key, snapshot, sizes)
+        if ask.size_class is not None and plan.sized is None:
+            ask = msgspec.structs.replace(ask, ignored=(*ask.ignored, SIZE_CLASS))
         if plan.rule is not None and plan.rule.deadline_s is not None:
             call.deadline_s = min(call.deadline_s, plan.rule.deadline_s)
         return ask, plan

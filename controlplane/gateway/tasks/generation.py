@@ -146,7 +146,7 @@ class TextAnswer:
             self._repeated = RepeatedPrompts(asked.ask, prepared.prompt, text)
         self._writer: Writer = writer(
             call.request,
-            asked.ask,
+            asked.ask.served_by(prepared.step.model.name),
             fingerprint=f"fp_{served.digest[:12] or 'remote'}",
             token_text=served.text.token_text if served.text else _no_tokens,
             prompt_tokens=prepared.prompt.size,
