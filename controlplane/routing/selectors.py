@@ -86,8 +86,12 @@ def rules_of(rule_set: RuleSet | None) -> tuple[RouteRule, ...]:
 
 def aliases_known() -> frozenset[str]:
     """Names that rules in force or in canary lead on from."""
-    sets = (rules_of(ruleset_in_force()), rules_of(ruleset_on_trial()))
-    return frozenset[str]().union(*(rule.match.aliases for rules in sets for rule in rules))
+    return frozenset[str]().union(*(rule.match.aliases for rule in rules_now()))
+
+
+def rules_now() -> tuple[RouteRule, ...]:
+    """Rules in force, and those in canary after them."""
+    return rules_of(ruleset_in_force()) + rules_of(ruleset_on_trial())
 
 
 def rule_problems(*, actor: Actor, rules: Sequence[RouteRule]) -> list[RuleProblem]:
