@@ -7,6 +7,7 @@ medium and large; a shadow of a rule says what it does with yours.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from time import perf_counter_ns
 
@@ -29,8 +30,7 @@ def main() -> int:
     options = parser.parse_args()
     weights = train(Maker(SEED).make(TRAINED))
     if options.keep:
-        data = msgspec.json.format(msgspec.json.encode(weights), indent=1)
-        WEIGHTS.write_bytes(data + b"\n")
+        WEIGHTS.write_text(lines(weights))
     held = Maker(SEED, held_out=True).make(HELD_OUT)
     unseen = Maker(SEED, unseen=True).make(HELD_OUT)
     for name, asks in (("Phrasings held out", held), ("Kinds never trained on", unseen)):
@@ -38,6 +38,16 @@ def main() -> int:
         print_kinds(weights, asks)
     print(f"A decision takes, in us: {decision_us(weights, held)}")
     return 0
+
+
+def lines(weights: SizeWeights) -> str:
+    """JSON with a line for each feature."""
+    plain = msgspec.to_builtins(weights)
+    rows = ",\n".join(
+        f"  {json.dumps(name)}: {json.dumps(row)}" for name, row in plain["weights"].items()
+    )
+    bias, means = json.dumps(plain["bias"]), json.dumps(plain["means"])
+    return f'{{\n "bias": {bias},\n "weights": {{\n{rows}\n }},\n "means": {means}\n}}\n'
 
 
 def print_table(name: str, table: np.ndarray) -> None:

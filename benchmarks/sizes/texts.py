@@ -56,7 +56,7 @@ KINDS: tuple[Kind, ...] = (
         "Give the Spanish translation of this sentence: we visited {place}.",
         "How do you say {thing} in Italian?", "Translation into Dutch: {thing} and {idea}.",
         "Put this into Polish: we will be in {place} on Monday.",
-    ), context=(0, 400), outputs=(None, 64, 128)),
+    ), context=(0, 400), outputs=(None, 64, 128), efforts=("", "", "low")),
     Kind("labels", (0.96, 0.04, 0.0), (
         "Classify the sentiment of this review as positive or negative: I liked {thing}.",
         "Label this ticket with one category: billing, access or other. It says: {thing} is gone.",
@@ -66,7 +66,8 @@ KINDS: tuple[Kind, ...] = (
         "Which category fits best, A or B? Text: {thing} near {place}.",
         "Rate this comment from 1 to 5, number only: {thing} came late.",
         "Detect the language of this text.",
-    ), context=(0, 900), schema=0.3, outputs=(1, 4, 16, 32, None)),
+    ), context=(0, 900), schema=0.3, outputs=(1, 4, 16, 32, None),
+       efforts=("", "", "none")),
     Kind("extraction", (0.88, 0.12, 0.0), (
         "Extract name and date from the text below.", "List the amounts in this invoice.",
         "Extract all products with their prices.", "Give me only the phone numbers in here.",
@@ -84,7 +85,7 @@ KINDS: tuple[Kind, ...] = (
         "4 + 9 * 2?", "Convert 30 degrees Celsius to Fahrenheit.",
         "Convert this date to ISO format: 3 May 2021.", "How many seconds are in 3 hours?",
         "What is 7 times 8?", "Uppercase this: {thing}.", "Sort these: {thing}, tea, salt.",
-    ), outputs=(None, None, 16, 32)),
+    ), outputs=(None, None, 16, 32), efforts=("", "", "minimal")),
     Kind("title", (0.94, 0.06, 0.0), (
         "Suggest a title for this conversation.", "Name this chat in five words.",
         "Title, at most four words.", "A short heading for the following text, please.",

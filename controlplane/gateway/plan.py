@@ -129,8 +129,8 @@ def _of_size(
     ask: Ask,
     snapshot: Snapshot,
 ) -> tuple[tuple[rules.Target, ...], SizeChoice]:
-    """The targets of the size class that serves, or of the first larger one that the request fits
-    unless it named the class itself; and the choice with the models that it was between.
+    """The targets of the size class that serves, or of the first larger one that the request fits,
+    else the largest, unless it named the class itself; and the choice with its models.
     """
     first = {
         each: rules.pick_target(rules.class_targets(targets, each), draw).model
@@ -139,7 +139,8 @@ def _of_size(
     served, by = choice.served, choice.by
     if by != "request":
         larger = rules.SIZE_CLASSES[rules.SIZE_CLASSES.index(served) :]
-        served = next((each for each in larger if _fits(first[each], ask, snapshot)), served)
+        fitting = (each for each in larger if _fits(first[each], ask, snapshot))
+        served = next(fitting, rules.LARGEST)
         by = by if served == choice.served else "bounds"
     told = msgspec.structs.replace(
         choice, served=served, by=by, model=first[choice.chosen], largest=first[rules.LARGEST]

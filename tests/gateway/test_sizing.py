@@ -12,8 +12,9 @@ from controlplane.gateway.plan import RoutePlan, make_plan
 from controlplane.gateway.refusal import Refusal
 from controlplane.gateway.sizing import SizeMemory, shape_of, with_size_class
 from controlplane.gateway.snapshot import KeyRecord, Snapshot
+from controlplane.kernel.clock import monotonic_s
 from controlplane.kernel.receipt import SizeChoice
-from controlplane.kernel.rules import Match, RouteRule, Step, Target
+from controlplane.kernel.rules import Match, RouteRule, SizeClass, Step, Target
 from tests.gateway.test_plan import REQUEST, snapshot
 from tests.support.ports import make_key
 
@@ -105,7 +106,7 @@ def test_only_the_same_prompt_of_the_same_key_within_the_bound_is_a_retry(
     ):
         assert choice(other).by == "classifier"
     assert choice(plan(ask(), memory)).by == "retry"
-    later = sizing.monotonic_s() + sizing.RETRY_WITHIN_S
+    later = monotonic_s() + sizing.RETRY_WITHIN_S
     monkeypatch.setattr(sizing, "monotonic_s", lambda: later + 1)
     assert choice(plan(ask(), memory)).by == "classifier"
 
@@ -132,10 +133,10 @@ def test_what_does_not_fit_the_small_model_goes_to_the_first_that_it_fits() -> N
     assert refused.value.param == "max_tokens"
 
 
-def test_what_fits_none_is_refused_for_the_chosen_class() -> None:
+def test_what_fits_none_is_refused_by_the_bounds_of_the_largest() -> None:
     with pytest.raises(Refusal) as refused:
         plan(ask(output_tokens=10_000))
-    assert "mini" in refused.value.message
+    assert "large" in refused.value.message
 
 
 def test_a_shadow_serves_its_class_and_records_the_choice() -> None:
@@ -164,7 +165,8 @@ def test_keys_of_few_models_get_the_next_class_that_they_may_use() -> None:
 def test_rules_without_classes_and_what_generates_nothing_get_none() -> None:
     plain = msgspec.structs.replace(AUTO, steps=(Step(targets=(Target(model="mini"),)),))
     assert plan(ask(), current=known(plain)).sized is None
-    current = known(**{name: {"task": "embed"} for name in ("mini", "mid", "large")})
+    embeds: dict[str, object] = {"task": "embed"}
+    current = known(AUTO, mini=embeds, mid=embeds, large=embeds)
     asked = ask(operation="embedding", inputs=Inputs(texts=("a",)), turns=())
     found = plan(asked, current=current)
     assert (found.sized, found.steps[0].model.name) == (None, "mini")
@@ -186,11 +188,11 @@ def test_what_the_classifier_sees_is_the_end_of_a_conversation() -> None:
 
 
 def test_the_header_names_a_class_unless_the_field_does() -> None:
-    def read(header: bytes, **fields: object) -> Ask:
-        return with_size_class(Call([(sizing.HEADER, header)]), ask(**fields))
+    def read(header: bytes, field: SizeClass | None = None) -> Ask:
+        return with_size_class(Call([(sizing.HEADER, header)]), ask(size_class=field))
 
     assert read(b"medium").size_class == "medium"
-    assert read(b"medium", size_class="small").size_class == "small"
+    assert read(b"medium", "small").size_class == "small"
     assert with_size_class(Call([]), ask()).size_class is None
     with pytest.raises(Refusal) as refused:
         read(b"huge")

@@ -64,18 +64,18 @@ class SizeClassifier:
         shares = [each / sum(odds) for each in odds]
         enough = [share >= ENOUGH for share in accumulate(shares[:-1])]
         chosen = enough.index(True) if any(enough) else len(enough)
-        why = told(shape, values, self._reasons(chosen, scores, values))
+        why = told(shape, values, self._reasons(chosen, values))
         return SizeVerdict(SIZE_CLASSES[chosen], shares[chosen], why)
 
-    def _reasons(self, chosen: int, scores: list[float], values: tuple[float, ...]) -> list[int]:
-        """Places of the features that set it apart most from the next likely class."""
-        _, second = max((score, place) for place, score in enumerate(scores) if place != chosen)
-        ours, others = self._columns[chosen][1], self._columns[second][1]
+    def _reasons(self, chosen: int, values: tuple[float, ...]) -> list[int]:
+        """Places of the features it has that speak most for this class against the others."""
+        ours, *others = (self._columns[(chosen + step) % 3][1] for step in range(3))
         pulls = [
-            ((mine - other) * (value - mean), place)
-            for place, (mine, other, value, mean) in enumerate(
-                zip(ours, others, values, self._means, strict=True)
+            ((mine - (one + two) / 2) * (value - mean), place)
+            for place, (mine, one, two, value, mean) in enumerate(
+                zip(ours, *others, values, self._means, strict=True)
             )
+            if value
         ]
         return [place for pull, place in sorted(pulls, reverse=True)[:REASONS_MAX] if pull > 0]
 

@@ -6,6 +6,7 @@ prompt is. Words are English; for other languages length and structure are what 
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from math import log2
 from pathlib import Path
 from typing import NamedTuple
@@ -15,20 +16,20 @@ import msgspec
 # Of a question its beginning and its end are read: between them stands mostly what it is about.
 QUESTION_CHARS_MAX = 2_000
 COUNT_MAX = 8
-SHORT_WORDS = 14
+SHORT_WORDS = 16
+OPENING_WORDS = 8
 SHORT_OUTPUT_TOKENS = 64
 LONG_OUTPUT_TOKENS = 2_048
 CODE_SHARE = 0.03
-MATH_MIN = 3
 
 WORDS = Path(__file__).with_name("words.json")
 _LISTS = msgspec.json.decode(WORDS.read_bytes(), type=dict[str, frozenset[str]])
-# A question that begins so, with one word or two, asks for something that stands somewhere.
+# A short question that has one of these, or two in a row, asks for something that stands somewhere.
 _LOOKUPS = _LISTS.pop("lookup")
 _WORD = re.compile(r"[a-z][a-z'-]*")
 _ITEM = re.compile(r"^\s{0,4}(?:[-*•]|\d{1,2}[.)])\s", re.MULTILINE)
 _CODE_MARKS = "{};=<>()[]_"
-_MATH_MARKS = "∑∫√≤≥≠∀∃→∈^\\"
+_MATH_MARKS = "∑∫√≤≥≠∀∃∈^"
 _HIGH, _LOW = frozenset({"high", "xhigh"}), frozenset({"none", "minimal", "low"})
 
 
@@ -58,40 +59,38 @@ class Feature(NamedTuple):
     words: Callable[[AskShape, float], str]
 
 
-def _counted(one: str, many: str) -> Callable[[AskShape, float], str]:
-    def words(_: AskShape, value: float) -> str:
-        return f"no {many}" if value < 1 else one if value == 1 else f"{value:.0f} {many}"
+def _flag(words: str) -> Callable[[AskShape, float], str]:
+    return lambda _, value: words
+
+
+def _counted(one: str, many: str, field: str = "") -> Callable[[AskShape, float], str]:
+    def words(shape: AskShape, value: float) -> str:
+        number = getattr(shape, field) if field else value
+        return one if number == 1 else f"{number:,.0f} {many}"
 
     return words
 
 
-def _flag(yes: str, no: str) -> Callable[[AskShape, float], str]:
-    return lambda _, value: yes if value else no
-
-
 FEATURES: tuple[Feature, ...] = (
-    Feature("prompt", lambda shape, _: f"{shape.prompt_tokens:,} tokens"),
+    Feature("prompt", _counted("1 token", "tokens", "prompt_tokens")),
     Feature("question", lambda _, value: f"question of {2**value - 1:,.0f} words"),
     Feature("code_blocks", _counted("code block", "code blocks")),
-    Feature("code", _flag("code in the question", "no code in the question")),
-    Feature("tools", lambda shape, _: _counted("1 tool", "tools")(shape, shape.tools)),
-    Feature(
-        "tool_results",
-        lambda shape, _: _counted("1 tool result", "tool results")(shape, shape.tool_results),
-    ),
-    Feature("schema", _flag("schema", "no schema")),
-    Feature("turns", lambda shape, _: _counted("1 turn", "turns")(shape, shape.turns)),
-    Feature("short_output", _flag("short answer asked for", "no short answer asked for")),
-    Feature("long_output", _flag("long answer asked for", "no long answer asked for")),
-    Feature("effort_high", _flag("high effort", "no high effort")),
-    Feature("effort_low", _flag("low effort", "no low effort")),
+    Feature("code", _flag("code in the question")),
+    Feature("tools", _counted("1 tool", "tools", "tools")),
+    Feature("tool_results", _counted("1 tool result", "tool results", "tool_results")),
+    Feature("schema", _flag("schema")),
+    Feature("turns", _counted("1 turn", "turns", "turns")),
+    Feature("short_output", _flag("short answer asked for")),
+    Feature("long_output", _flag("long answer asked for")),
+    Feature("effort_high", _flag("high effort")),
+    Feature("effort_low", _flag("low effort")),
     Feature("reasoning", _counted("1 word of reasoning", "words of reasoning")),
     Feature("building", _counted("1 word of building", "words of building")),
     Feature("simple", _counted("1 word of simple tasks", "words of simple tasks")),
-    Feature("digest", _counted("1 word of rewriting", "words of rewriting")),
+    Feature("digest", _counted("1 word of writing", "words of writing")),
     Feature("limits", _counted("1 constraint", "constraints")),
-    Feature("lookup", _flag("short lookup", "no short lookup")),
-    Feature("math", _flag("mathematics", "no mathematics")),
+    Feature("lookup", _flag("short lookup")),
+    Feature("math", _flag("mathematics")),
     Feature("parts", _counted("1 part", "parts")),
     Feature("images", _counted("image", "images")),
 )
@@ -104,7 +103,7 @@ def features_of(shape: AskShape) -> tuple[float, ...]:
         half = QUESTION_CHARS_MAX // 2
         question = f"{question[:half]}\n{question[-half:]}"
     words = _WORD.findall(question.lower())
-    known = set(words)
+    known, first = set(words), words[:OPENING_WORDS]
     output, short = shape.output_tokens, 0 < len(words) <= SHORT_WORDS
     marks = sum(map(question.count, _CODE_MARKS))
     parts = len(_ITEM.findall(question)) + max(0, question.count("?") - 1)
@@ -122,8 +121,8 @@ def features_of(shape: AskShape) -> tuple[float, ...]:
         float(shape.effort in _HIGH),
         float(shape.effort in _LOW),
         *(float(min(len(known & listed), COUNT_MAX)) for listed in _LISTS.values()),
-        float(short and not _LOOKUPS.isdisjoint((words[0], " ".join(words[:2])))),
-        float(sum(map(question.count, _MATH_MARKS)) >= MATH_MIN),
+        float(short and not _LOOKUPS.isdisjoint((*first, *map(" ".join, pairwise(first))))),
+        float(any(mark in question for mark in _MATH_MARKS)),
         float(min(parts, COUNT_MAX)),
         float(min(shape.images, COUNT_MAX)),
     )
