@@ -9,19 +9,18 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from time import perf_counter_ns
 
 import msgspec
 import numpy as np
 
 from benchmarks.sizes.texts import Maker, SizedAsk
+from benchmarks.sizes.timing import plan_us
 from benchmarks.sizes.training import confusion, train
 from controlplane.kernel.rules import SIZE_CLASSES
-from controlplane.kernel.sizing.classifier import WEIGHTS, SizeClassifier, SizeWeights
+from controlplane.kernel.sizing.classifier import WEIGHTS, SizeWeights
 
 SEED = 20
 TRAINED, HELD_OUT = 12_000, 6_000
-PERCENTILES = (50, 95, 99)
 
 
 def main() -> int:
@@ -36,7 +35,8 @@ def main() -> int:
     for name, asks in (("Phrasings held out", held), ("Kinds never trained on", unseen)):
         print_table(name, confusion(weights, asks))
         print_kinds(weights, asks)
-    print(f"A decision takes, in us: {decision_us(weights, held)}")
+    for name, us in plan_us(held).items():
+        print(f"A plan {name}, in us: {us}")
     return 0
 
 
@@ -68,16 +68,6 @@ def print_kinds(weights: SizeWeights, asks: list[SizedAsk]) -> None:
     wrong = {kind: 1 - np.trace(table) / table.sum() for kind, table in tables.items()}
     told = [f"{kind} {wrong[kind]:.0%}" for kind in sorted(kinds, key=lambda kind: -wrong[kind])]
     print("Wrong by kind: " + ", ".join(told))
-
-
-def decision_us(weights: SizeWeights, asks: list[SizedAsk]) -> dict[str, float]:
-    """Percentiles of features and choice together, in microseconds."""
-    classifier, taken = SizeClassifier(weights), []
-    for ask in asks:
-        began = perf_counter_ns()
-        classifier.classify(ask.shape)
-        taken.append((perf_counter_ns() - began) / 1_000)
-    return {f"p{each}": round(float(np.percentile(taken, each)), 1) for each in PERCENTILES}
 
 
 if __name__ == "__main__":
