@@ -4,7 +4,7 @@ Stage 1 makes the plan, the pipeline walks its steps. A request that no rule mat
 the model that it names.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -12,6 +12,7 @@ from controlplane.gateway.ask import Ask
 from controlplane.gateway.refusal import (
     Refusal,
     bad_field,
+    misdirected,
     model_not_allowed,
     rule_not_allowed,
     unknown_model,
@@ -22,7 +23,7 @@ from controlplane.kernel import rules
 from controlplane.kernel.receipt import PassedStep, SizeChoice
 from inference.contract.frames import BYTES_PER_TOKEN
 
-NOT_ALLOWED = "model_not_allowed"
+NOT_ALLOWED, POOL_ELSEWHERE = "model_not_allowed", "pool_elsewhere"
 # A smaller size class serves what takes at most this share of its model's window, by the size of
 # the body: how many tokens that is only the model's own tokenizer will tell.
 WINDOW_SHARE = 0.75
@@ -114,6 +115,21 @@ def make_plan(
     priority = key.priority if rule.priority is None or key.batch else rule.priority
     priced = tuple(_priced(step, key.project, priority) for step in steps)
     return RoutePlan(rule, priority, priced, tuple(unfit), sized)
+
+
+def within(plan: RoutePlan, pools: Collection[str]) -> RoutePlan:
+    """The plan without later steps in pools of other gateways; raises `Refusal` for the first."""
+    if not pools or all(step.pool in pools for step in plan.steps):
+        return plan
+    if plan.steps[0].pool not in pools:
+        raise misdirected(plan.steps[0].model.name)
+    unfit = (
+        PassedStep(step.number, step.model.name, step.pool, POOL_ELSEWHERE)
+        for step in plan.steps
+        if step.pool not in pools
+    )
+    here = tuple(step for step in plan.steps if step.pool in pools)
+    return msgspec.structs.replace(plan, steps=here, unfit=(*plan.unfit, *unfit))
 
 
 def _direct(ask: Ask, key: KeyRecord, snapshot: Snapshot) -> RoutePlan:

@@ -137,8 +137,8 @@ class KeptResponse:
             ask = await read_schema_beside(call, asked.body, parsed, offload, tenant=tenant)
         else:
             ask = read_schema(call, asked.body, parsed)
-        snapshot, sizes = asked.snapshot, state.sizes
-        ask, plan = plan_schema(call, ask, key=key, snapshot=snapshot, sizes=sizes)
+        snapshot = asked.snapshot
+        ask, plan = plan_schema(call, ask, key=key, snapshot=snapshot, state=state)
         counted = counted_key(key, ask, plan, snapshot)
         return msgspec.structs.replace(asked, key=counted, ask=ask, plan=plan)
 

@@ -22,25 +22,24 @@ from controlplane.gateway.s1_admission.hold import (
 )
 from controlplane.gateway.s1_admission.schema import (
     Parse,
+    PlanPorts,
     plan_schema,
     read_schema,
     read_schema_beside,
 )
-from controlplane.gateway.sizing import SizeMemory
 from controlplane.gateway.snapshot import KeyRecord
 from controlplane.kernel.bytes_budget import BytesBudget, Portion
 
 KEPT_OPERATIONS = frozenset({"chat", "completion"})
 
 
-class ReadPorts(Protocol):
+class ReadPorts(PlanPorts, Protocol):
     """What reading a request needs of everything outside it."""
 
     keys: Keys
     limiter: Limiter
     offload: Offload
     bodies: BytesBudget
-    sizes: SizeMemory
 
 
 class AdmitPorts(Protocol):
@@ -67,7 +66,7 @@ async def read_ask(
             ask = await _read_large(call, body, parse, state, key)
         else:
             ask = read_schema(call, body, parse)
-        ask, plan = plan_schema(call, ask, key=key, snapshot=snapshot, sizes=state.sizes)
+        ask, plan = plan_schema(call, ask, key=key, snapshot=snapshot, state=state)
         ticket = make_ticket(call, body, key, route=exchange.path)
         keeps = ask.operation in KEPT_OPERATIONS and snapshot.projects[key.project].keeps_days
         kept = portion if ask.pictures or keeps else None

@@ -7,12 +7,13 @@ so that limits and the hold know of it.
 
 from collections.abc import Callable
 from hashlib import sha256
+from typing import Protocol
 
 import msgspec
 
 from controlplane.gateway.ask import Ask, Assembly, PromptUse
 from controlplane.gateway.call import Call
-from controlplane.gateway.plan import RoutePlan, make_plan
+from controlplane.gateway.plan import RoutePlan, make_plan, within
 from controlplane.gateway.refusal import NO_RETRY, Refusal, bad_field
 from controlplane.gateway.s1_admission.helpers.offload import Offload
 from controlplane.gateway.sizing import SIZE_CLASS, SizeMemory, with_size_class
@@ -24,6 +25,16 @@ from controlplane.kernel.spans import INDEX
 SCHEMA = INDEX["s1_admission.schema"]
 
 Parse = Callable[[bytes], Ask]
+
+
+class PlanPorts(Protocol):
+    """What a plan needs to know of its gateway."""
+
+    sizes: SizeMemory
+
+    @property
+    def pools(self) -> frozenset[str]:
+        """Those of this gateway, empty for all."""
 
 
 def find_prompt(request: bytes, ask: Ask, key: KeyRecord, snapshot: Snapshot) -> Ask:
@@ -96,7 +107,7 @@ async def read_schema_beside(
 
 
 def plan_schema(
-    call: Call, ask: Ask, *, key: KeyRecord, snapshot: Snapshot, sizes: SizeMemory
+    call: Call, ask: Ask, *, key: KeyRecord, snapshot: Snapshot, state: PlanPorts
 ) -> tuple[Ask, RoutePlan]:
     """Return the request with its stored prompt, and its plan; raises `Refusal`.
 
@@ -110,9 +121,10 @@ def plan_schema(
             raise bad_field(ask.unknown, message, "unknown_parameter")
         ask = find_prompt(call.request, ask, key, snapshot)
         ask = with_size_class(call, ask)
-        plan = make_plan(call.request, ask, key, snapshot, sizes)
+        plan = make_plan(call.request, ask, key, snapshot, state.sizes)
         if ask.size_class is not None and plan.sized is None:
             ask = msgspec.structs.replace(ask, ignored=(*ask.ignored, SIZE_CLASS))
+        plan = within(plan, state.pools)
         if plan.rule is not None and plan.rule.deadline_s is not None:
             call.deadline_s = min(call.deadline_s, plan.rule.deadline_s)
         return ask, plan
