@@ -24,9 +24,11 @@ SIZE_CLASS = "size_class"
 # A retry is the same prompt by the same key within this time of its answer.
 RETRY_WITHIN_S = 120.0
 REMEMBERED_MAX = 20_000
-# What is looked at of a conversation: its last turns, and the end of what each says.
+# What is looked at of a conversation: its last turns, and the end of what each says. Prompts are
+# told apart by the length of these turns and a shorter end.
 TURNS_SEEN_MAX = 16
 TURN_CHARS_MAX = 4_000
+DIGEST_CHARS_MAX = 512
 FENCE = "```"
 PROBABILITY_DIGITS = 4
 DIGEST_BYTES = 16
@@ -109,12 +111,12 @@ def _served(
 
 
 def _digest(ask: Ask, key_id: str) -> bytes:
-    """The same for the same prompt of a key, by its last turns and the number of all."""
+    """The same for the same prompt of a key."""
     digest = blake2b(f"{key_id} {len(ask.turns)}".encode(), digest_size=DIGEST_BYTES)
     texts = [each for each in (ask.text, *ask.prompts[:1]) if isinstance(each, str)]
     said = [(turn.role, turn.content) for turn in ask.turns[-TURNS_SEEN_MAX:]]
     for role, text in (*said, *(("", each) for each in texts)):
-        digest.update(f"\0{role} {len(text)} {text[-TURN_CHARS_MAX:]}".encode())
+        digest.update(f"\0{role} {len(text)} {text[-DIGEST_CHARS_MAX:]}".encode())
     return digest.digest()
 
 
