@@ -33,6 +33,8 @@ WHAT_IF = [
         ("cached", "Percentage of the prompt that is cached,"),
         ("batch", "Requests per node step"),
         ("nodes", "Nodes"),
+        ("rise", "Requests per second by which the rate grows in a minute"),
+        ("cold", "Seconds of a cold start"),
     )
 ]
 USED_MAX = 1e9
@@ -157,7 +159,7 @@ class CapacityView(ApiView, at="api/insights/capacity"):
     def get(self) -> Response:
         """Get the capacity, peak utilization and bottleneck of each pool. Staff only.
 
-        `used` is 1 where a resource is full; the first one breaks first.
+        `used` is 1 where a resource is full; the first one breaks first, at `per_s_max`.
         """
         start, end = days_of(self.request)
         pools = capacity_read(actor=self.actor(), start=start, end=end)
@@ -192,7 +194,10 @@ def _capacity_json(made: Worksheet) -> dict[str, object]:
     sheet = made.sheet
     if sheet is not None:
         # JSON has no infinity, which is how full nothing at all is.
-        uses = tuple(Use(use.resource, min(use.used, USED_MAX)) for use in sheet.uses)
+        uses = tuple(
+            Use(use.resource, min(use.used, USED_MAX), min(use.per_s_max, USED_MAX))
+            for use in sheet.uses
+        )
         sheet = msgspec.structs.replace(sheet, uses=uses)
     return {
         "pool": made.measured.pool.name,

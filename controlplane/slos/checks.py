@@ -16,7 +16,7 @@ from controlplane.kernel.objectives.counting import (
     CACHE_HIT,
     COMPOSITES,
     INDICATORS,
-    Part,
+    IndicatorPart,
 )
 from controlplane.kernel.rules import PRIORITIES, PRIORITY_HIGH
 from controlplane.slos.models import (
@@ -56,7 +56,7 @@ class ObjectiveDraft(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pool: str = ""
     region: str = ""
     prompt_bucket: int = ALL_BUCKETS
-    parts: tuple[Part, ...] = ()
+    parts: tuple[IndicatorPart, ...] = ()
     rules: tuple[str, ...] | None = None
     absent_after_min: int = 60
     email: str = ""

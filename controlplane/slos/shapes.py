@@ -10,7 +10,7 @@ import msgspec
 from controlplane.core.answers import answer_of
 from controlplane.kernel.ids import AlertId, ChannelId, DeliveryId, ObjectiveId, ProjectId
 from controlplane.kernel.objectives.burn import Count
-from controlplane.kernel.objectives.counting import Part
+from controlplane.kernel.objectives.counting import IndicatorPart
 from controlplane.slos.channels.delivery import signing_secret
 from controlplane.slos.duties import DutyNow, duties_now
 from controlplane.slos.models import (
@@ -113,7 +113,7 @@ class PromiseJson(TypedDict):
     pool: str
     region: str
     prompt_bucket: int
-    parts: list[Part]
+    parts: list[IndicatorPart]
     rules: list[str]
     absent_after_min: int
     email: str

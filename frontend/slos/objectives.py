@@ -264,7 +264,7 @@ def _scale(indicator: str) -> int:
     return PPM_PER_PERCENT if indicator == counting.CACHE_HIT else formats.US_PER_MS
 
 
-def _parts(text: str) -> tuple[counting.Part, ...]:
+def _parts(text: str) -> tuple[counting.IndicatorPart, ...]:
     found = []
     for line in filter(None, map(str.strip, text.splitlines()[:PART_LINES_MAX])):
         indicator, _, bound = line.partition(" ")
@@ -272,7 +272,7 @@ def _parts(text: str) -> tuple[counting.Part, ...]:
             told = f"{indicator!r} is not one of {', '.join(counting.INDICATORS)}."
             raise ValidationError({"parts": told})
         posted = {"parts": bound or "0"}
-        found.append(counting.Part(indicator, _scaled(posted, "parts", _scale(indicator))))
+        found.append(counting.IndicatorPart(indicator, _scaled(posted, "parts", _scale(indicator))))
     return tuple(found)
 
 

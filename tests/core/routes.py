@@ -295,10 +295,13 @@ ROUTES: tuple[Route, ...] = (
     R("GET", "insights/comparison", Action.ORGANIZATION_VIEW),
     R("GET", "insights/capacity", Action.FLEET_VIEW),
     R("GET", "insights/capacity.csv", Action.FLEET_VIEW),
+    R("GET", "insights/plan", Action.FLEET_VIEW),
+    R("GET", "insights/plan/<slug:chart>.csv", Action.FLEET_VIEW),
     R("GET", f"{INSIGHTS}/hygiene", Action.REQUEST_VIEW),
     R("GET", f"{INSIGHTS}/stage-map", Action.ORGANIZATION_VIEW),
     R("GET", f"{INSIGHTS}/comparisons", Action.ORGANIZATION_VIEW),
     R("GET", "api/insights/capacity", Action.FLEET_VIEW),
+    R("GET", "api/insights/plan", Action.FLEET_VIEW),
     # Pages: fleet, for staff
     R("GET", "map", Action.FLEET_VIEW),
     R("GET", "fleet", Action.FLEET_VIEW),

@@ -93,6 +93,7 @@ SAMPLES: dict[str, Sample] = {
     "request_id": of_tenant(lambda t: t.request.hex),
     "chart": Sample(lambda t: "stages"),
     "fleet/chart": Sample(lambda t: "events"),
+    "plan/chart": Sample(lambda t: "replay"),
     "explore/chart": Sample(lambda t: "groups"),
     "cache/chart": Sample(lambda t: "cache"),
     "spend/panel": Sample(lambda t: "project"),

@@ -9,7 +9,7 @@ import pytest
 from controlplane.kernel.objectives.counting import (
     INDICATORS,
     SHED_CODE,
-    Part,
+    IndicatorPart,
     WatchedObjective,
     judge,
 )
@@ -150,7 +150,7 @@ def test_a_scope_takes_its_own_and_no_other(scope: dict[str, Any], counts: bool)
 def test_of_several_parts_those_that_count_decide(
     ttft_us: int, output: int, all_of: bool, any_of: bool
 ) -> None:
-    parts = (Part("ttft", 50 * MS), Part("inter_token", 5 * MS))
+    parts = (IndicatorPart("ttft", 50 * MS), IndicatorPart("inter_token", 5 * MS))
     record = make_record(
         ttft_us=ttft_us, output_tokens=output, inter_token_us=[4 * MS] * (output - 1)
     )

@@ -7,7 +7,7 @@ from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, Validat
 
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.kernel.objectives.burn import Count
-from controlplane.kernel.objectives.counting import Part
+from controlplane.kernel.objectives.counting import IndicatorPart
 from controlplane.slos import selectors, services
 from controlplane.slos.models import EVERYONE, Alert, Objective
 from controlplane.slos.standings import ObjectiveStatus
@@ -51,11 +51,18 @@ def test_every_complaint_names_its_field(database: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "fields"),
     [
-        ({"parts": (Part("ttft", 1),)}, {"parts"}),
+        ({"parts": (IndicatorPart("ttft", 1),)}, {"parts"}),
         ({"indicator": "all_of"}, {"parts"}),
-        ({"indicator": "any_of", "parts": (Part("ttft", 1), Part("ttft", 2))}, {"parts"}),
         (
-            {"indicator": "any_of", "threshold": 5, "parts": (Part("ttft", 0), Part("all_of", 2))},
+            {"indicator": "any_of", "parts": (IndicatorPart("ttft", 1), IndicatorPart("ttft", 2))},
+            {"parts"},
+        ),
+        (
+            {
+                "indicator": "any_of",
+                "threshold": 5,
+                "parts": (IndicatorPart("ttft", 0), IndicatorPart("all_of", 2)),
+            },
             {"threshold", "parts[0].threshold", "parts[1].indicator"},
         ),
         ({"pool": "a" * 201, "region": " "}, {"pool", "region"}),

@@ -8,7 +8,7 @@ from django.core.exceptions import ValidationError
 
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.permissions import organization_scope
-from controlplane.kernel.objectives.counting import Part
+from controlplane.kernel.objectives.counting import IndicatorPart
 from controlplane.slos.checks import ObjectiveDraft
 from controlplane.slos.models import EVERYONE, Objective
 from controlplane.slos.openslo.documents import Imported, openslo_export, openslo_import
@@ -35,7 +35,7 @@ DRAFTS = (
     draft(
         name="zwei",
         indicator="all_of",
-        parts=(Part("availability"), Part("ttft", 350_000)),
+        parts=(IndicatorPart("availability"), IndicatorPart("ttft", 350_000)),
         pool="gold",
         region="eu",
     ),

@@ -16,7 +16,7 @@ from controlplane.kernel.objectives.burn import MILLION
 from controlplane.kernel.objectives.counting import (
     ALL_BUCKETS,
     INDICATORS,
-    Part,
+    IndicatorPart,
     WatchedObjective,
     judge,
 )
@@ -115,13 +115,21 @@ def test_what_is_bad_is_what_gateways_judge_bad(
 @pytest.mark.parametrize(
     "parts",
     [
-        (Part("ttft", LIMIT_US), Part("total", LIMIT_US)),
-        (Part("availability"), Part("total", LIMIT_US), Part("billing_timeliness", 9)),
-        (Part("cache_hit", MILLION // 2), Part("stage:s7_bill", 1), Part("overhead", LIMIT_US)),
+        (IndicatorPart("ttft", LIMIT_US), IndicatorPart("total", LIMIT_US)),
+        (
+            IndicatorPart("availability"),
+            IndicatorPart("total", LIMIT_US),
+            IndicatorPart("billing_timeliness", 9),
+        ),
+        (
+            IndicatorPart("cache_hit", MILLION // 2),
+            IndicatorPart("stage:s7_bill", 1),
+            IndicatorPart("overhead", LIMIT_US),
+        ),
     ],
 )
 def test_what_is_bad_by_several_parts_is_what_gateways_judge_bad(
-    mixed: list[FinishedRequest], indicator: str, parts: tuple[Part, ...]
+    mixed: list[FinishedRequest], indicator: str, parts: tuple[IndicatorPart, ...]
 ) -> None:
     watched = WatchedObjective(
         id="0" * 32, version=1, organization="0" * 32, indicator=indicator, threshold=0, parts=parts

@@ -43,7 +43,7 @@ COMPOSITES = (ALL_OF, ANY_OF)
 _INFER, _BILL = INDEX["s5_infer"], INDEX["s7_bill"]
 
 
-class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class IndicatorPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One indicator of a composite objective; the threshold is in the indicator's own unit."""
 
     indicator: str
@@ -69,7 +69,7 @@ class WatchedObjective(msgspec.Struct, frozen=True, kw_only=True):
     pool: str = ""
     region: str = ""
     prompt_bucket: int = ALL_BUCKETS
-    parts: tuple[Part, ...] = ()
+    parts: tuple[IndicatorPart, ...] = ()
 
 
 class Finished(Protocol):

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from controlplane.kernel.objectives.counting import Part
+from controlplane.kernel.objectives.counting import IndicatorPart
 
 VERSION = "openslo/v1"
 SOURCE = "sluice"
@@ -33,7 +33,7 @@ class Query(msgspec.Struct, forbid_unknown_fields=True):
     pool: str = ""
     region: str = ""
     prompt_bucket: int = -1
-    parts: tuple[Part, ...] = ()
+    parts: tuple[IndicatorPart, ...] = ()
 
 
 class MetricSource(OpenSloShape):
