@@ -14,13 +14,13 @@ from controlplane.core.answers import answer_of
 from controlplane.core.api.schema import Whole, operation
 from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
-from controlplane.insights.capacity import Worksheet, capacity_read, fill_in
+from controlplane.insights.capacity import Worksheet, capacity_read, fill_in, sheet_values
 from controlplane.insights.compare import Setup, WayResult
 from controlplane.insights.comparisons import KeptComparison, comparison_list
 from controlplane.insights.hygiene import DAYS_DEFAULT, DAYS_MAX, KeyHygiene, hygiene_read
 from controlplane.insights.stage_map import MapRow, stage_map_read
 from controlplane.kernel.ids import ApiKeyId
-from controlplane.kernel.insights.capacity import CapacitySheet, Use
+from controlplane.kernel.insights.capacity import CapacitySheet
 from controlplane.tenants.access import require, sees_shared_figures
 
 DAYS = OpenApiParameter("days", int, description=f"1 to {DAYS_MAX}; default: {DAYS_DEFAULT}.")
@@ -37,7 +37,6 @@ WHAT_IF = [
         ("cold", "Seconds of a cold start"),
     )
 ]
-USED_MAX = 1e9
 
 
 class WasteJson(TypedDict):
@@ -191,14 +190,6 @@ def _comparison_json(one: KeptComparison) -> dict[str, object]:
 
 
 def _capacity_json(made: Worksheet) -> dict[str, object]:
-    sheet = made.sheet
-    if sheet is not None:
-        # JSON has no infinity, which is how full nothing at all is.
-        uses = tuple(
-            Use(use.resource, min(use.used, USED_MAX), min(use.per_s_max, USED_MAX))
-            for use in sheet.uses
-        )
-        sheet = msgspec.structs.replace(sheet, uses=uses)
     return {
         "pool": made.measured.pool.name,
         "models": made.measured.models,
@@ -206,7 +197,7 @@ def _capacity_json(made: Worksheet) -> dict[str, object]:
         "asked_per_s": made.measured.asked_per_s,
         "nodes_ready": made.measured.nodes,
         "fields": {field.name: field.value for field in made.fields},
-        "sheet": msgspec.to_builtins(sheet),
+        "sheet": sheet_values(made.sheet) if made.sheet else None,
     }
 
 

@@ -22,6 +22,7 @@ from controlplane.kernel.insights.capacity import (
     CapacitySheet,
     Engine,
     Load,
+    Use,
     make_sheet,
     slower_by_sequence,
 )
@@ -34,6 +35,19 @@ LOCAL = "local"
 HUNDRED = 100.0
 MS_PER_S = 1_000
 COLD_START_SHARE = 0.95
+# Name, label, unit, least and most of each figure that may be asked for instead.
+FIGURES = (
+    ("rate", "Peak rate", "requests/s", 0.0, 1e6),
+    ("in", "Tokens in", "a request", 1.0, 1e6),
+    ("out", "Tokens out", "a request", 1.0, 1e6),
+    ("cached", "Of the prompt cached", "%", 0.0, HUNDRED),
+    ("batch", "Batching factor", "requests a step", 1.0, 1e5),
+    ("nodes", "Nodes", "ready", 0.0, 1e5),
+    ("rise", "Rate grows by", "requests/s in a minute", 0.0, 1e6),
+    ("cold", "Cold start", "seconds", 0.0, 1e5),
+)
+# JSON has no infinity, which is how full nothing at all is.
+INFINITE = 1e9
 
 
 @dataclass(frozen=True)
@@ -220,17 +234,21 @@ def fill_in(measured: MeasuredLoad, query: Mapping[str, str]) -> Worksheet:
 def _fields(
     measured: MeasuredLoad, load: Load, engine: Engine, query: Mapping[str, str]
 ) -> tuple[Field, ...]:
-    rows = (
-        ("rate", "Peak rate", "requests/s", 0.0, 1e6, load.per_s),
-        ("in", "Tokens in", "a request", 1.0, 1e6, load.tokens_in),
-        ("out", "Tokens out", "a request", 1.0, 1e6, load.tokens_out),
-        ("cached", "Of the prompt cached", "%", 0.0, HUNDRED, HUNDRED * load.cached_share),
-        ("batch", "Batching factor", "requests a step", 1.0, 1e5, engine.batch),
-        ("nodes", "Nodes", "ready", 0.0, 1e5, float(measured.nodes)),
-        ("rise", "Rate grows by", "requests/s in a minute", 0.0, 1e6, load.rise_per_min),
-        ("cold", "Cold start", "seconds", 0.0, 1e5, engine.cold_start_s),
-    )
-    return tuple(Field(*row, _number(query.get(row[0], ""), row[3], row[4])) for row in rows)
+    measured_by = {
+        "rate": load.per_s,
+        "in": load.tokens_in,
+        "out": load.tokens_out,
+        "cached": HUNDRED * load.cached_share,
+        "batch": engine.batch,
+        "nodes": float(measured.nodes),
+        "rise": load.rise_per_min,
+        "cold": engine.cold_start_s,
+    }
+    return tuple(
+        Field(name, label, unit, least, most, measured_by[name],
+              _number(query.get(name, ""), least, most))
+        for name, label, unit, least, most in FIGURES
+    )  # fmt: skip
 
 
 def _number(text: str, least: float, most: float) -> float | None:
@@ -239,3 +257,14 @@ def _number(text: str, least: float, most: float) -> float | None:
     except ValueError:
         return None
     return value if least <= value <= most else None
+
+
+def sheet_values(sheet: CapacitySheet) -> dict[str, object]:
+    """A worksheet as JSON has it."""
+    told: dict[str, object] = msgspec.to_builtins(sheet)
+    uses = [
+        Use(use.resource, min(use.used, INFINITE), min(use.per_s_max, INFINITE))
+        for use in sheet.uses
+    ]
+    per_s_max = min(sheet.per_s_max, INFINITE)
+    return {**told, "uses": msgspec.to_builtins(uses), "per_s_max": per_s_max}

@@ -295,6 +295,8 @@ ROUTES: tuple[Route, ...] = (
     R("GET", "insights/comparison", Action.ORGANIZATION_VIEW),
     R("GET", "insights/capacity", Action.FLEET_VIEW),
     R("GET", "insights/capacity.csv", Action.FLEET_VIEW),
+    R("POST", "insights/capacity/keep", Action.FLEET_MANAGE),
+    R("GET", "insights/capacity/<worksheet:revision_id>", Action.FLEET_VIEW),
     R("GET", "insights/plan", Action.FLEET_VIEW),
     R("GET", "insights/plan/<slug:chart>.csv", Action.FLEET_VIEW),
     R("GET", f"{INSIGHTS}/hygiene", Action.REQUEST_VIEW),
@@ -302,6 +304,14 @@ ROUTES: tuple[Route, ...] = (
     R("GET", f"{INSIGHTS}/comparisons", Action.ORGANIZATION_VIEW),
     R("GET", "api/insights/capacity", Action.FLEET_VIEW),
     R("GET", "api/insights/plan", Action.FLEET_VIEW),
+    R("GET", "api/insights/capacity/revisions", Action.FLEET_VIEW),
+    R(
+        "POST",
+        "api/insights/capacity/revisions",
+        Action.FLEET_MANAGE,
+        {"pool": "default", "quarter": "2000-Q1"},
+    ),
+    R("GET", "api/insights/capacity/revisions/<worksheet:revision_id>", Action.FLEET_VIEW),
     # Pages: fleet, for staff
     R("GET", "map", Action.FLEET_VIEW),
     R("GET", "fleet", Action.FLEET_VIEW),

@@ -12,6 +12,7 @@ import msgspec
 US_PER_S = 1_000_000
 S_PER_MIN = 60
 HOURS_PER_DAY = 24
+GROWTH_DAYS = 28
 # Fewer times, or batches more alike, say nothing of what a larger one costs.
 SLOWED_POINTS_MIN, SLOWED_SPREAD_MIN = 6, 0.1
 COMPUTE, SLOTS, CACHE = "compute", "slots", "kv_cache"
@@ -120,6 +121,11 @@ def make_sheet(load: Load, engine: Engine, *, nodes: int, cards_per_node: int) -
         gpu_hours_day=float(needed * cards_per_node * HOURS_PER_DAY),
         per_s_max=nodes / scarcest if scarcest else inf,
     )
+
+
+def rate_ahead(per_s: float, growth: float, days: float) -> float:
+    """A rate in so many days, where it grows by that factor in 28."""
+    return per_s * growth ** (days / GROWTH_DAYS)
 
 
 class Slowed(NamedTuple):
