@@ -16,7 +16,14 @@ from controlplane.composed.planning.replays import (
 )
 from controlplane.core.permissions import Action
 from controlplane.fleet.overview import fleet_view
-from controlplane.kernel.insights.planning import DAY_S, STEP_S, NodeBound, ReplayedFleet, foreseen
+from controlplane.kernel.insights.planning import (
+    DAY_S,
+    RATE_MOST,
+    STEP_S,
+    NodeBound,
+    ReplayedFleet,
+    foreseen,
+)
 from frontend.shared import formats
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.asked import in_time
@@ -42,7 +49,8 @@ class ReplayRow:
 def bound_row(bound: NodeBound, place: int) -> tuple[str, str, bool]:
     """What one node does, up to how many requests a second, and whether that breaks first."""
     words = f"{bound.words[0].upper()}{bound.words[1:]}"
-    return words, formats.significant(bound.per_s) if bound.per_s else "never", not place
+    rate = formats.significant(bound.per_s) if bound.per_s else "never"
+    return words, "any rate" if bound.per_s >= RATE_MOST else rate, not place
 
 
 @page("insights/plan", Action.FLEET_VIEW, "GET")

@@ -271,7 +271,9 @@ def _wait_s(busy: float, work_s: float, share: float) -> float:
 
 
 def _most(keeps: Callable[[float], bool]) -> float:
-    """The highest rate that keeps it; 0 where not even the lowest does."""
+    """The highest rate that keeps it; 0 where not even the lowest does, `RATE_MOST` where any."""
+    if keeps(RATE_MOST):
+        return RATE_MOST
     low, high = 0.0, 1 / RATE_MOST
     while high < RATE_MOST and keeps(high):
         low, high = high, 2 * high
