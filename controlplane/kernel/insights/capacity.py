@@ -125,7 +125,7 @@ def make_sheet(load: Load, engine: Engine, *, nodes: int, cards_per_node: int) -
 
 def rate_ahead(per_s: float, growth: float, days: float) -> float:
     """A rate in so many days, where it grows by that factor in 28."""
-    return per_s * growth ** (days / GROWTH_DAYS)
+    return float(per_s * growth ** (days / GROWTH_DAYS))
 
 
 class Slowed(NamedTuple):

@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("catalog", "0005_plan_mode"), ("fleet", "0002_node_moments")]
+    dependencies = [("catalog", "0005_plan_mode"), ("fleet", "0003_pools_of_gateways")]
 
     operations = [
         migrations.CreateModel(
