@@ -23,11 +23,12 @@ from controlplane.insights.revisions import (
     revision_list,
 )
 from controlplane.kernel.ids import WorksheetRevisionId
+from controlplane.kernel.insights.capacity import CapacitySheet
 
 POOL = OpenApiParameter("pool", str, description="Of this pool only.")
 
 
-class RevisionBody(msgspec.Struct, forbid_unknown_fields=True):
+class WorksheetBody(msgspec.Struct, forbid_unknown_fields=True):
     """What to keep: a pool's worksheet measured over some days, with figures asked for instead."""
 
     pool: str
@@ -48,7 +49,7 @@ class RevisionJson(TypedDict):
     by: str
     note: str
     figures: dict[str, float]
-    sheet: dict[str, object]
+    sheet: CapacitySheet
 
 
 class ComparedJson(TypedDict):
@@ -72,8 +73,8 @@ class Revisions(ApiView, at="api/insights/capacity/revisions"):
         pool = self.request.query_params.get("pool", "")
         return self.listed(revision_list(actor=self.actor(), pool=pool), revision_json)
 
-    @operation(body=RevisionBody, answer={201: RevisionJson})
-    def post(self, asked: RevisionBody) -> Response:
+    @operation(body=WorksheetBody, answer={201: RevisionJson})
+    def post(self, asked: WorksheetBody) -> Response:
         """Keep a pool's worksheet for a quarter. Staff only."""
         unknown = set(asked.figures) - {figure[0] for figure in FIGURES}
         if unknown:
