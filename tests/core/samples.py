@@ -84,7 +84,10 @@ def of_tenant(said: Callable[[Things], object]) -> Sample:
 
 
 WORKSHEET = {"rate": 1.0, "in": 10.0}
-SHEET = {"nodes_needed": 1, "uses": [{"resource": "slots", "used": 1.0, "per_s_max": 1.0}]}
+SHEET = {
+    "seconds": 1.0, "at_once": 1.0, "nodes_needed": 1, "nodes_spare": 0, "gpu_hours_day": 24.0,
+    "per_s_max": 1.0, "uses": [{"resource": "slots", "used": 1.0, "per_s_max": 1.0}],
+}  # fmt: skip
 SAMPLES: dict[str, Sample] = {
     # In a body or a query.
     "organization": of_tenant(lambda t: t.cast.acme.id),
