@@ -58,6 +58,7 @@ class PoolSpec(DocumentPart):
     card_hour_usd: Usd | UnsetType = UNSET
     cards_per_node: int | UnsetType = UNSET
     separate_caches: bool | UnsetType = UNSET
+    plan_mode: Literal["advice", "signal", "agents"] | UnsetType = UNSET
 
 
 class ModelSpec(DocumentPart):
