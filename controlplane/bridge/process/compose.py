@@ -78,12 +78,16 @@ class RunningGateway:
         self.hygiene = PostgresHygiene(conninfo)
         self.safety = SafetyClient(settings.DATA_DIR / "safety.sock")
         self.fleet_port = FleetStore(
-            conninfo, pepper=settings.KEY_PEPPER, trust_first_digest=settings.TRUST_FIRST_DIGEST
+            conninfo,
+            pepper=settings.KEY_PEPPER,
+            peppers_before=settings.KEY_PEPPERS_BEFORE,
+            trust_first_digest=settings.TRUST_FIRST_DIGEST,
         )
         self.handshakes = Handshakes(settings.TRUSTED_PROXIES)
         self.fleet = Fleet(
             instance,
             ticket_key=ticket_key(settings.KEY_PEPPER),
+            ticket_keys_before=[ticket_key(each) for each in settings.KEY_PEPPERS_BEFORE],
             on_report=self._on_report,
             port=self.fleet_port,
         )
@@ -134,7 +138,10 @@ class RunningGateway:
         self._limiter = limiter
         state = AppState(
             keys=SnapshotKeys(
-                self.source, pepper=settings.KEY_PEPPER, play_secret=settings.PLAYGROUND_TOKEN_KEY
+                self.source,
+                pepper=settings.KEY_PEPPER,
+                peppers_before=settings.KEY_PEPPERS_BEFORE,
+                play_secret=settings.PLAYGROUND_TOKEN_KEY,
             ),
             limiter=limiter,
             ledger=self.ledger,

@@ -5,7 +5,7 @@ Health in the database, routing costs and retries are others' business.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -54,6 +54,7 @@ class Fleet:
         gateway: str,
         *,
         ticket_key: bytes,
+        ticket_keys_before: Sequence[bytes] = (),
         on_report: OnReport,
         port: FleetPort | None = None,
         limits: LinkLimits | None = None,
@@ -67,7 +68,7 @@ class Fleet:
         self.on_change: list[Callable[[], None]] = []
         self.on_credit: list[Callable[[NodeLink], None]] = []
         self._port = port
-        self._tickets = JobTickets(ticket_key, gateway)
+        self._tickets = JobTickets(ticket_key, gateway, before=ticket_keys_before)
         self._links: dict[str, NodeLink] = {}
         self._joining: set[NodeLink] = set()
         self._models: dict[str, ServedModel] = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 import uuid
+from collections.abc import Sequence
 from hashlib import sha256
 from http import HTTPStatus
 from typing import NamedTuple
@@ -51,7 +52,8 @@ def address_kept(channel_id: UUID, organization: UUID, kind: str, address: str) 
 
 def address_of(channel_id: UUID, organization: UUID, kept: bytes) -> str:
     """The address again; raises `core.seal.BrokenSeal` under another key or in another row."""
-    return unsealed(settings.WEBHOOK_KEY, kept, _place(channel_id, organization)).decode()
+    place, before = _place(channel_id, organization), settings.WEBHOOK_KEYS_BEFORE
+    return unsealed(settings.WEBHOOK_KEY, kept, place, before).decode()
 
 
 def address_digest(organization: UUID, kind: str, address: str) -> bytes:
@@ -91,13 +93,22 @@ def address_check(kind: str, address: str) -> None:
 
 def signing_secret(channel_id: uuid.UUID) -> str:
     """What the receiver checks signatures with; made from the channel's id, so it is not stored."""
-    return hmac.new(settings.WEBHOOK_KEY, channel_id.bytes, sha256).hexdigest()
+    return signing_secrets(channel_id)[0]
 
 
-def signature(secret: str, body: bytes, at_s: int) -> str:
-    """The header's value: when it was signed, and an HMAC-SHA256 over `<time>.<body>`."""
-    made = hmac.new(secret.encode(), f"{at_s}.".encode() + body, sha256).hexdigest()
-    return f"t={at_s},v1={made}"
+def signing_secrets(channel_id: uuid.UUID) -> list[str]:
+    """With those under earlier keys, which receivers may still have."""
+    keys = (settings.WEBHOOK_KEY, *settings.WEBHOOK_KEYS_BEFORE)
+    return [hmac.new(key, channel_id.bytes, sha256).hexdigest() for key in keys]
+
+
+def signature(secrets: Sequence[str], body: bytes, at_s: int) -> str:
+    """The header's value: when it was signed, and by each secret an HMAC-SHA256 over
+    `<time>.<body>`; one that fits is enough.
+    """
+    text = f"{at_s}.".encode() + body
+    made = (hmac.new(each.encode(), text, sha256).hexdigest() for each in secrets)
+    return ",".join([f"t={at_s}", *(f"v1={each}" for each in made)])
 
 
 def post(address: str, body: bytes, headers: dict[str, str]) -> None:

@@ -26,7 +26,7 @@ from controlplane.slos.channels.delivery import (
     address_of,
     post,
     signature,
-    signing_secret,
+    signing_secrets,
 )
 from controlplane.slos.channels.words import (
     TEST_SUBJECT,
@@ -159,8 +159,8 @@ def _deliver(delivery: Delivery) -> None:
         post(address, msgspec.json.encode({"text": f"*{title}*\n{text}"}), {})
         return
     body = msgspec.json.encode(told)
-    secret = signing_secret(delivery.channel_id or delivery.id)
-    post(address, body, {SIGNATURE: signature(secret, body, int(wall_s()))})
+    secrets = signing_secrets(delivery.channel_id or delivery.id)
+    post(address, body, {SIGNATURE: signature(secrets, body, int(wall_s()))})
 
 
 def address_to(delivery: Delivery) -> str:

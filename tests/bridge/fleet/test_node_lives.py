@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.conf import settings
@@ -49,7 +50,7 @@ A, B, C = "a" * 64, "b" * 64, "c" * 64
 async def open_store(database: str) -> AsyncIterator[Callable[..., FleetStore]]:
     stores: list[FleetStore] = []
 
-    def make(**options: bool) -> FleetStore:
+    def make(**options: Any) -> FleetStore:
         conninfo = conninfo_from(settings.DATABASES["gateway"])
         store = FleetStore(conninfo, pepper=settings.KEY_PEPPER, **options)
         store.start()
