@@ -99,6 +99,7 @@ def test_a_webhook_is_signed_for_who_has_the_earlier_secret(
     (alone,) = signature([before], b"{}", 1).split(",")[1:]
     turn("webhook-key")
     assert signing_secret(made.id) != before
+    assert f"Acme  {made.shown}  {signing_secret(made.id)}" in rotation.webhooks_told()
     both = signature(secrets_of(made.id), b"{}", 1).split(",")[1:]
     assert len(both) == 2 and both[1] == alone
     assert "1 sealed again" in secret_settle("webhook-key")

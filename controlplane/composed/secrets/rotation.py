@@ -35,7 +35,8 @@ from controlplane.settings.secret_files import (
     replace_private,
     secrets_before,
 )
-from controlplane.slos.models import EVERYONE
+from controlplane.slos.channels.delivery import WEBHOOK, signing_secret
+from controlplane.slos.models import EVERYONE, Channel
 from controlplane.slos.services import channels_reseal
 from controlplane.tenants.models import AdminKey, ApiKey, Organization
 from controlplane.tenants.sign_in.factors import factors_reseal
@@ -118,6 +119,15 @@ def secret_settle(name: str, *, despite_keys: bool = False) -> str:
     _before(name).unlink()
     sealed = f" {count} sealed again." if turning.reseal else ""
     return f"Earlier values of {name} count no more, once Sluice is restarted.{sealed}"
+
+
+def webhooks_told() -> str:
+    """A line for each webhook of alerts: whose it is, where it goes, its present signing secret."""
+    names = {EVERYONE: "installation"} | dict(Organization.objects.values_list("id", "name"))
+    with organization_scope(names):
+        found = list(Channel.objects.filter(kind=WEBHOOK).order_by("organization", "id"))
+    lines = (f"{names[c.organization]}  {c.shown}  {signing_secret(c.id)}" for c in found)
+    return "\n".join(lines) or "There is no webhook."
 
 
 def _here(name: str) -> TurningSecret:

@@ -10,11 +10,12 @@ from controlplane.composed.secrets.rotation import (
     SecretError,
     secret_rotate,
     secret_settle,
+    webhooks_told,
 )
 
 
 class Command(BaseCommand):
-    """Prints no secret."""
+    """Prints no secret but those of webhooks, which belong to their receivers."""
 
     help = "Replace a secret of this installation, with an overlap, while it serves."
 
@@ -22,6 +23,7 @@ class Command(BaseCommand):
         commands = parser.add_subparsers(dest="command", required=True)
         rotate = commands.add_parser("rotate", help="make a new value; the old one still counts")
         rotate.add_argument("name", choices=NAMES)
+        commands.add_parser("webhooks", help="print what webhooks are signed with, for receivers")
         settle = commands.add_parser("settle", help="forget earlier values")
         settle.add_argument("name", choices=tuple(TURNING))
         settle.add_argument("--yes", action="store_true", help="also end keys of an earlier pepper")
@@ -30,6 +32,8 @@ class Command(BaseCommand):
         try:
             if options["command"] == "rotate":
                 told = secret_rotate(options["name"])
+            elif options["command"] == "webhooks":
+                told = webhooks_told()
             else:
                 told = secret_settle(options["name"], despite_keys=options["yes"])
         except SecretError as error:
