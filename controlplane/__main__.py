@@ -38,6 +38,7 @@ COMMANDS: Mapping[str, ConsoleCommand] = {
     "backup": ConsoleCommand(("backup",), "back up database and secrets while it serves"),
     "restore": ConsoleCommand(("restore",), "restore a backup into an empty installation"),
     "secrets": ConsoleCommand(("secrets",), "replace a secret while it serves"),
+    "upgrade": ConsoleCommand(("upgrade",), "bring the database to this release, or check"),
     "load": ConsoleCommand(("load",), "load a server within bounds, and compare runs"),
     "config": ConsoleCommand(("config",), "export, validate, diff or apply the configuration"),
     "keys create": ConsoleCommand(("keys", "create"), "create a key; prints its secret once"),

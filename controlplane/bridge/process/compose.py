@@ -89,6 +89,7 @@ class RunningGateway:
             ticket_key=ticket_key(settings.KEY_PEPPER),
             ticket_keys_before=[ticket_key(each) for each in settings.KEY_PEPPERS_BEFORE],
             on_report=self._on_report,
+            pools=settings.POOLS,
             port=self.fleet_port,
         )
         self.standings = PostgresStandings(conninfo)
@@ -104,6 +105,7 @@ class RunningGateway:
             conninfo,
             instance=instance,
             url=settings.ADVERTISE_URL,
+            pools=settings.POOLS,
             changed=self.fleet.tell_gateways,
         )
         self._limiter: RedisLimiter | None = None
