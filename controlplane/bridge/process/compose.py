@@ -86,8 +86,9 @@ class RunningGateway:
         self.handshakes = Handshakes(settings.TRUSTED_PROXIES)
         self.fleet = Fleet(
             instance,
-            ticket_key=ticket_key(settings.KEY_PEPPER),
-            ticket_keys_before=[ticket_key(each) for each in settings.KEY_PEPPERS_BEFORE],
+            ticket_keys=[
+                ticket_key(each) for each in (settings.KEY_PEPPER, *settings.KEY_PEPPERS_BEFORE)
+            ],
             on_report=self._on_report,
             pools=settings.POOLS,
             port=self.fleet_port,

@@ -55,8 +55,7 @@ class Fleet:
         self,
         gateway: str,
         *,
-        ticket_key: bytes,
-        ticket_keys_before: Sequence[bytes] = (),
+        ticket_keys: Sequence[bytes],
         on_report: OnReport,
         pools: Collection[str] = (),
         port: FleetPort | None = None,
@@ -72,7 +71,7 @@ class Fleet:
         self.on_change: list[Callable[[], None]] = []
         self.on_credit: list[Callable[[NodeLink], None]] = []
         self._port = port
-        self._tickets = JobTickets(ticket_key, gateway, before=ticket_keys_before)
+        self._tickets = JobTickets(ticket_keys, gateway)
         self._links: dict[str, NodeLink] = {}
         self._joining: set[NodeLink] = set()
         self._models: dict[str, ServedModel] = {}

@@ -37,18 +37,18 @@ def ticket_key(secret: bytes) -> bytes:
 class JobTickets:
     """Gives out this gateway's tickets and checks those of all; `gateway` is its instance id.
 
-    Those under a key `before` count, too: their gateways may not have been restarted yet.
+    The first key makes them. Those under an earlier one count, too: its gateway may not have been
+    restarted yet.
     """
 
-    def __init__(self, key: bytes, gateway: str, *, before: Sequence[bytes] = ()) -> None:
+    def __init__(self, keys: Sequence[bytes], gateway: str) -> None:
         # Keyed BLAKE2 (RFC 7693) is a MAC by itself, at a fraction of what an HMAC takes.
-        self._key = key
-        self._keys = (key, *before)
+        self._keys = tuple(keys)
         self._gateway = gateway.encode()
 
     def issue(self, job: Job, *, node: str, epoch: str) -> bytes:
         """The ticket of a job for one life of a node."""
-        return self._mac(self._key, self._gateway, job, node, epoch) + self._gateway
+        return self._mac(self._keys[0], self._gateway, job, node, epoch) + self._gateway
 
     def giver(self, report: Report, *, node: str, epoch: str) -> str | None:
         """The gateway that gave this node this request for this model; None where none did."""

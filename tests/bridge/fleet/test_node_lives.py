@@ -108,7 +108,7 @@ async def test_standing_reaches_a_gateway_that_is_connected(
 ) -> None:
     store, made = open_store(), await register()
     identity = await identity_of(store, made)
-    fleet = Fleet("g", ticket_key=b"k", on_report=_never, port=store)
+    fleet = Fleet("g", ticket_keys=(b"k",), on_report=_never, port=store)
     sent: list[FromGateway] = []
     closed: list[int] = []
     link = fleet.connect(
@@ -137,7 +137,7 @@ async def test_a_waiting_node_takes_no_jobs_until_it_is_approved(
     store, made = open_store(), await register()
     await orm(lambda: Node.objects.update(standing=NodeStatus.PENDING))()
     identity = await identity_of(store, made)
-    fleet = Fleet("g", ticket_key=b"k", on_report=_never, port=store)
+    fleet = Fleet("g", ticket_keys=(b"k",), on_report=_never, port=store)
     link = fleet.connect(identity, send=lambda data: None, close=lambda code, reason: None)
     link.on_bytes(encode(make_hello(node="n1")))
     assert not link.takes_jobs
@@ -153,7 +153,7 @@ async def test_a_drain_reaches_a_node_that_connects_later(
     store, made = open_store(), await register()
     await orm(node_drain)(actor=OPERATOR, node=await node(), deadline_s=0)
     identity = await identity_of(store, made)
-    fleet = Fleet("g", ticket_key=b"k", on_report=_never, port=store)
+    fleet = Fleet("g", ticket_keys=(b"k",), on_report=_never, port=store)
     sent: list[FromGateway] = []
     link = fleet.connect(
         identity,
