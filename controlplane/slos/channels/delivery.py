@@ -29,7 +29,14 @@ SHOWN_CHARS = 4
 PATH_CHARS_MIN = 16
 _PURPOSE = "slo_channels.address"
 ANSWER_BYTES_MAX = 4_096
-WEBHOOK, SLACK = "webhook", "slack"
+WEBHOOK, SLACK, TEAMS = "webhook", "slack", "teams"
+PAGERDUTY, OPSGENIE = "pagerduty", "opsgenie"
+# Their key is the address's fragment.
+KEYED = {
+    PAGERDUTY: "https://events.pagerduty.com/v2/enqueue",
+    OPSGENIE: "https://api.opsgenie.com/v2/alerts",
+}
+POSTED = (WEBHOOK, SLACK, TEAMS, *KEYED)
 SIGNATURE = "Sluice-Signature"
 
 
@@ -75,11 +82,14 @@ def _place(channel_id: UUID, organization: UUID) -> bytes:
 
 def address_check(kind: str, address: str) -> None:
     """Return if messages may be sent there; raises ValidationError at `kind` or `address`."""
-    if kind not in (WEBHOOK, SLACK):
-        raise ValidationError({"kind": "Must be one of webhook, slack or email."})
+    if kind not in POSTED:
+        raise ValidationError({"kind": f"Must be one of {', '.join(POSTED)} or {EMAIL}."})
     if not is_link(address):
         raise ValidationError({"address": "Must be a URL that begins with https:// or http://."})
     parts = urlsplit(address)
+    if kind in KEYED and not parts.fragment:
+        told = f"Must end in # and the integration's key, as {KEYED[kind]}#KEY."
+        raise ValidationError({"address": told})
     if parts.username is not None:
         raise ValidationError(
             {
