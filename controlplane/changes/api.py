@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from controlplane.changes.dryruns import HOURS_DEFAULT, limits_dry_run, limits_shadow
 from controlplane.changes.limits import LimitChanges
-from controlplane.changes.models import Change
+from controlplane.changes.models import ChangeVersion
 from controlplane.changes.prices import PriceChanges
 from controlplane.changes.pricing import prices_dry_run
 from controlplane.changes.versions import ChangeVersions
@@ -141,13 +141,13 @@ class ChangeView(ApiView):
             return LimitChanges(**self.whose())
         return self.of(self.actor())
 
-    def version(self, revision: int | None = None) -> Change:
+    def version(self, revision: int | None = None) -> ChangeVersion:
         """The version that the path names, as the caller has seen it; raises DoesNotExist."""
-        found: Change = self.changes().get(self.kwargs["version"])
+        found: ChangeVersion = self.changes().get(self.kwargs["version"])
         found.revision = found.revision if revision is None else revision
         return found
 
-    def answer(self, version: Change, status: int = 200) -> Response:
+    def answer(self, version: ChangeVersion, status: int = 200) -> Response:
         return Response(change_json(self.changes(), version), status=status)
 
 
@@ -258,7 +258,7 @@ for _of, _word, _under, _own in (
         type(f"{_word}{_view.__name__}", (_view,), {"of": _of}, at=f"{_under}{_at}")
 
 
-def change_summary_json(version: Change) -> ChangeSummaryJson:
+def change_summary_json(version: ChangeVersion) -> ChangeSummaryJson:
     return answer_of(
         ChangeSummaryJson,
         version,
@@ -267,7 +267,7 @@ def change_summary_json(version: Change) -> ChangeSummaryJson:
     )
 
 
-def change_json(changes: ChangeVersions, version: Change) -> ChangeJson:
+def change_json(changes: ChangeVersions, version: ChangeVersion) -> ChangeJson:
     draft = version.state == State.DRAFT
     return {
         **change_summary_json(version),

@@ -68,7 +68,7 @@ class PricesContent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prices: tuple[PriceEntry, ...] = ()
 
 
-class Part(NamedTuple):
+class LimitPart(NamedTuple):
     """Of what requests of a thing a limit is: all, those to a model, or those of each end user."""
 
     model: str = ""

@@ -15,9 +15,9 @@ from django.core.exceptions import ValidationError
 from controlplane.billing.budgets.models import BudgetPeriod, BudgetScope
 from controlplane.billing.budgets.selectors import budget_list, budget_map
 from controlplane.billing.budgets.services import ProjectPart, budget_id
-from controlplane.changes.content import LimitsContent, Part
+from controlplane.changes.content import LimitPart, LimitsContent
 from controlplane.changes.limits import LimitChanges, subject_id
-from controlplane.changes.models import Change
+from controlplane.changes.models import ChangeVersion
 from controlplane.changes.replay import (
     Allowed,
     Arrival,
@@ -55,7 +55,7 @@ NOTES = (
     "send again, or not, which nobody knows.",
     "Limits for a model count the model that served the request, not the one it was sent to first.",
 )
-Terms = dict[uuid.UUID, dict[Part, Any]]
+Terms = dict[uuid.UUID, dict[LimitPart, Any]]
 
 
 class RefusedGroup(NamedTuple):
@@ -104,7 +104,7 @@ def check_hours(hours: int) -> timedelta:
 
 
 def limits_dry_run(
-    changes: LimitChanges, version: Change, hours: int = HOURS_DEFAULT
+    changes: LimitChanges, version: ChangeVersion, hours: int = HOURS_DEFAULT
 ) -> LimitsDryRun:
     """Replay the newest requests of so many hours; raises ValidationError and TooMuchToRead."""
     now = datetime.now(UTC)
@@ -121,7 +121,9 @@ def limits_shadow(changes: LimitChanges) -> LimitsDryRun | None:
     return _replay(changes, version, min(now, version.canary_at + SETTLE), now)
 
 
-def _replay(changes: LimitChanges, version: Change, start: datetime, end: datetime) -> LimitsDryRun:
+def _replay(
+    changes: LimitChanges, version: ChangeVersion, start: datetime, end: datetime
+) -> LimitsDryRun:
     organization = changes.scope
     _refuse_missing(changes, version)
     sample = read_sample([organization], start, end)
@@ -141,7 +143,7 @@ def _replay(changes: LimitChanges, version: Change, start: datetime, end: dateti
     return _told(version, organization, sample, begins, found)
 
 
-def _refuse_missing(changes: LimitChanges, version: Change) -> None:
+def _refuse_missing(changes: LimitChanges, version: ChangeVersion) -> None:
     with changes.seen():
         entries = changes.entries(msgspec.convert(version.content, LimitsContent))
         wrong = {f"{one.path}.{one.missing[0]}": one.missing[1] for one in entries if one.missing}
@@ -173,11 +175,11 @@ def _limits(changes: LimitChanges, content: LimitsContent) -> tuple[Terms, Terms
     before: Terms = {}
     for row in limit_list(actor=changes.actor, organization_id=changes.scope):
         limits = LimitSet(*(getattr(row, name) for name in LimitSet._fields))
-        before.setdefault(row.subject_id, {})[Part(row.model, row.per_user)] = limits
+        before.setdefault(row.subject_id, {})[LimitPart(row.model, row.per_user)] = limits
     after = {subject: dict(parts) for subject, parts in before.items()}
     subjects = changes.subjects(one.of for one in content.limits)
     for entry in content.limits:
-        part = Part(entry.model, entry.per_user)
+        part = LimitPart(entry.model, entry.per_user)
         wanted = LimitSet(*(getattr(entry, name) for name in LimitSet._fields))
         after.setdefault(subject_id(subjects[entry.of]), {})[part] = wanted
     return before, after
@@ -189,14 +191,14 @@ def _budgets(changes: LimitChanges, content: LimitsContent) -> tuple[Terms, Term
         return {}, {}
     before: Terms = {}
     for row in budget_list(actor=changes.actor, organization=changes.scope):
-        part = Part(row.model or "", row.scope == BudgetScope.USERS)
+        part = LimitPart(row.model or "", row.scope == BudgetScope.USERS)
         terms = Allowed(row.available, row.period, row.zone)
         before.setdefault(row.project or row.id, {})[part] = terms
     after = {subject: dict(parts) for subject, parts in before.items()}
     subjects = changes.subjects(one.of for one in content.budgets)
     for entry in content.budgets:
         parts = after.setdefault(subject_id(subjects[entry.of]), {})
-        part = Part(entry.model, entry.per_user)
+        part = LimitPart(entry.model, entry.per_user)
         parts.pop(part, None)
         if entry.allowance_nano is not None:
             parts[part] = Allowed(entry.allowance_nano, entry.period, entry.zone)
@@ -218,7 +220,7 @@ class _Spending(NamedTuple):
             for subject, parts in budgets.items()
         }
 
-    def _begun(self, subject: uuid.UUID, part: Part, terms: Allowed) -> Allowed:
+    def _begun(self, subject: uuid.UUID, part: LimitPart, terms: Allowed) -> Allowed:
         if part.per_user:
             # Of single end users nothing is known.
             return terms
@@ -226,7 +228,7 @@ class _Spending(NamedTuple):
         spent = self._ever(subject, part) if none else self._since(subject, part, terms)
         return terms._replace(spent_nano=spent)
 
-    def _ever(self, subject: uuid.UUID, part: Part) -> int:
+    def _ever(self, subject: uuid.UUID, part: LimitPart) -> int:
         of = ProjectPart(Project(id=subject), part.model) if part.model else None
         budget = budget_id(of) if of else subject
         found = budget_map(organization=self.organization, subjects=[budget]).get(budget)
@@ -234,7 +236,7 @@ class _Spending(NamedTuple):
         since = sum(one.nano for one in mine if part.model in ("", one.model))
         return max(0, (found.posted if found else 0) - since)
 
-    def _since(self, subject: uuid.UUID, part: Part, terms: Allowed) -> int:
+    def _since(self, subject: uuid.UUID, part: LimitPart, terms: Allowed) -> int:
         began, _ = period_around(terms.period, ZoneInfo(terms.zone), self.start)
         keys = [key for key, line in self.lines.items() if line == subject]
         wanted: dict[str, Any] = {"organization": self.organization}
@@ -255,7 +257,7 @@ def begins_at(sample: RecordedRequest) -> datetime:
 
 
 def _told(
-    version: Change,
+    version: ChangeVersion,
     organization: uuid.UUID,
     sample: RecordedRequest,
     begins: datetime,

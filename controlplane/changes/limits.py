@@ -16,9 +16,9 @@ from controlplane.billing.budgets.services import (
     budget_plan,
 )
 from controlplane.billing.budgets.services import Subject as BudgetSubject
-from controlplane.changes.content import NAMED, BudgetEntry, LimitEntry, LimitsContent, Part
+from controlplane.changes.content import NAMED, BudgetEntry, LimitEntry, LimitPart, LimitsContent
 from controlplane.changes.models import ChangeKind
-from controlplane.changes.versions import ChangeVersions, Entry
+from controlplane.changes.versions import ChangeEntry, ChangeVersions
 from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 from controlplane.kernel.ids import public_id, uuid_of
@@ -40,7 +40,7 @@ class LimitChanges(ChangeVersions):
         super().__init__(actor, organization_id)
         self.scope = organization_id
 
-    def entries(self, content: LimitsContent) -> Iterator[Entry]:
+    def entries(self, content: LimitsContent) -> Iterator[ChangeEntry]:
         subjects = self.subjects(one.of for one in (*content.limits, *content.budgets))
         for place, limit in enumerate(content.limits):
             yield self._limit(f"content.limits[{place}]", subjects.get(limit.of), limit)
@@ -71,17 +71,17 @@ class LimitChanges(ChangeVersions):
                     found[text] = subject
         return found
 
-    def _limit(self, path: str, subject: Subject | None, wanted: LimitEntry) -> Entry:
+    def _limit(self, path: str, subject: Subject | None, wanted: LimitEntry) -> ChangeEntry:
         if subject is None:
-            return Entry(path, wanted.of, path, None, wanted, refuse_put, UNKNOWN)
-        part = Part(wanted.model, wanted.per_user)
+            return ChangeEntry(path, wanted.of, path, None, wanted, refuse_put, UNKNOWN)
+        part = LimitPart(wanted.model, wanted.per_user)
         limits = {name: getattr(wanted, name) for name in LimitSet._fields}
         row = RateLimit.objects.filter(subject_id=subject_id(subject), **part._asdict()).first()
         now: dict[str, Any] = {name: getattr(row, name, None) for name in limits}
         put = partial(
             rate_limit_set, actor=self.actor, subject=LimitedPart(subject, *part), **limits
         )
-        return Entry(
+        return ChangeEntry(
             path,
             f"{subject_words(subject)}{part.words}",
             ("limit", str(subject_id(subject)), *part),
@@ -90,13 +90,13 @@ class LimitChanges(ChangeVersions):
             put,
         )
 
-    def _budget(self, path: str, subject: Subject | None, wanted: BudgetEntry) -> Entry:
-        part = Part(wanted.model, wanted.per_user)
+    def _budget(self, path: str, subject: Subject | None, wanted: BudgetEntry) -> ChangeEntry:
+        part = LimitPart(wanted.model, wanted.per_user)
         if subject is None:
-            return Entry(path, wanted.of, path, None, wanted, refuse_put, UNKNOWN)
+            return ChangeEntry(path, wanted.of, path, None, wanted, refuse_put, UNKNOWN)
         name = f"Budget of {subject_words(subject)}{part.words}"
         if any(part) and (all(part) or not isinstance(subject, Project)):
-            return Entry(path, name, path, None, wanted, refuse_put, NO_PART)
+            return ChangeEntry(path, name, path, None, wanted, refuse_put, NO_PART)
         of: BudgetSubject = subject
         if isinstance(subject, Project) and any(part):
             of = ProjectPart(subject, part.model)
@@ -108,7 +108,7 @@ class LimitChanges(ChangeVersions):
             draft = BudgetDraft(**fields)
             put = partial(budget_plan, actor=self.actor, subject=of, draft=draft)
         now = BudgetEntry(**thing_of(wanted), **terms_now(budget))
-        return Entry(path, name, ("budget", str(budget_id(of))), now, wanted, put)
+        return ChangeEntry(path, name, ("budget", str(budget_id(of))), now, wanted, put)
 
 
 def terms_now(budget: Budget | None) -> dict[str, Any]:

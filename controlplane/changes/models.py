@@ -12,7 +12,7 @@ class ChangeKind(models.TextChoices):
     PRICES = "prices"
 
 
-class Change(Version):
+class ChangeVersion(Version):
     """One change of an organization's limits and budgets, or without one of prices.
 
     `content` says what is to be another, `replaced` in the same form what stood there when it was

@@ -14,7 +14,7 @@ from controlplane.catalog.services import PriceDraft, price_override_end, price_
 from controlplane.changes.content import NAMED, PriceEntry, PricesContent
 from controlplane.changes.limits import refuse_put
 from controlplane.changes.models import ChangeKind
-from controlplane.changes.versions import ChangeVersions, Entry
+from controlplane.changes.versions import ChangeEntry, ChangeVersions
 from controlplane.core.permissions import Action
 from controlplane.kernel.ids import uuid_of
 from controlplane.tenants.models import Project
@@ -31,20 +31,22 @@ class PriceChanges(ChangeVersions):
     of, shape, named = ChangeKind.PRICES, PricesContent, NAMED
     needs = Action.CATALOG_MANAGE
 
-    def entries(self, content: PricesContent) -> Iterator[Entry]:
+    def entries(self, content: PricesContent) -> Iterator[ChangeEntry]:
         for place, wanted in enumerate(content.prices):
             path, model = f"content.prices[{place}]", model_find(name=wanted.model)
             project = self._project(wanted) if wanted.project or wanted.organization else None
             missing = _missing(wanted, model, project)
             if model is None or missing is not None:
-                yield Entry(path, wanted.model, path, None, wanted, refuse_put, missing)
+                yield ChangeEntry(path, wanted.model, path, None, wanted, refuse_put, missing)
                 continue
             yield self._entry(path, wanted, model, project)
 
     def joined(self, entries: Iterable[object]) -> PricesContent:
         return PricesContent(tuple(one for one in entries if isinstance(one, PriceEntry)))
 
-    def _entry(self, path: str, wanted: PriceEntry, model: Model, project: Project | None) -> Entry:
+    def _entry(
+        self, path: str, wanted: PriceEntry, model: Model, project: Project | None
+    ) -> ChangeEntry:
         paid = version_in_force(
             price_list_all(actor=self.actor, model=model),
             project_id=project.id if project else None,
@@ -59,7 +61,7 @@ class PriceChanges(ChangeVersions):
             )
         name = f"{model.name}, {project.name}" if project else model.name
         key = ("price", model.name, str(project.id) if project else "")
-        return Entry(path, name, key, _entry_of(wanted, paid), wanted, put)
+        return ChangeEntry(path, name, key, _entry_of(wanted, paid), wanted, put)
 
     def _project(self, wanted: PriceEntry) -> Project | None:
         try:

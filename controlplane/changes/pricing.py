@@ -12,7 +12,7 @@ from controlplane.catalog.models import PriceVersion
 from controlplane.catalog.selectors import model_list, price_list_all, version_in_force
 from controlplane.changes.content import PriceEntry, PricesContent
 from controlplane.changes.dryruns import GROUPS_SHOWN_MAX, HOURS_DEFAULT, begins_at, check_hours
-from controlplane.changes.models import Change
+from controlplane.changes.models import ChangeVersion
 from controlplane.changes.prices import FIELDS, PriceChanges, changed_prices
 from controlplane.kernel.price import Price, PriceTerms, TokenCounts, charge_nano
 from controlplane.routing.traffic import UNKNOWN_KEY, read_sample
@@ -101,7 +101,7 @@ class PriceBook:
 
 
 def prices_dry_run(
-    changes: PriceChanges, version: Change, hours: int = HOURS_DEFAULT
+    changes: PriceChanges, version: ChangeVersion, hours: int = HOURS_DEFAULT
 ) -> PricesDryRun:
     """Price the newest requests of so many hours; raises ValidationError and TooMuchToRead."""
     now, span = datetime.now(UTC), check_hours(hours)

@@ -13,9 +13,9 @@ from typing import NamedTuple
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from controlplane.changes.content import Part
+from controlplane.changes.content import LimitPart
 from controlplane.kernel.calendar import period_around
-from controlplane.kernel.leak import Level
+from controlplane.kernel.leak import LeakLevel
 from controlplane.quotas.services import LimitSet
 
 MINUTE_S, DAY_S, HOUR_S = 60.0, 86_400.0, 3_600
@@ -55,12 +55,12 @@ class Reached(NamedTuple):
     """What refuses a request: whose limit, of which part of its requests, and which kind."""
 
     subject: UUID
-    part: Part
+    part: LimitPart
     kind: str
 
 
-Limits = Mapping[UUID, Mapping[Part, LimitSet]]
-Budgets = Mapping[UUID, Mapping[Part, Allowed]]
+Limits = Mapping[UUID, Mapping[LimitPart, LimitSet]]
+Budgets = Mapping[UUID, Mapping[LimitPart, Allowed]]
 
 
 @dataclass
@@ -69,14 +69,14 @@ class _Bucket:
 
     limit: int
     period_s: float
-    held: Level = field(default_factory=lambda: Level(0.0, 0.0))
+    held: LeakLevel = field(default_factory=lambda: LeakLevel(0.0, 0.0))
 
     def level(self, now_s: float) -> float:
         rate = self.limit / self.period_s if self.period_s else 0.0
         return self.held.leaked(rate, now_s)
 
     def add(self, units: int, now_s: float) -> None:
-        self.held = Level(self.level(now_s) + units, now_s)
+        self.held = LeakLevel(self.level(now_s) + units, now_s)
 
 
 @dataclass
@@ -102,7 +102,7 @@ class LimitGate:
     def __init__(self, limits: Limits, budgets: Budgets) -> None:
         self._limits, self._budgets = limits, budgets
         self._buckets: dict[tuple[Reached, str], _Bucket] = {}
-        self._purses: dict[tuple[UUID, Part, str], _Purse] = {}
+        self._purses: dict[tuple[UUID, LimitPart, str], _Purse] = {}
         self._flying: list[tuple[float, int, _Bucket]] = []
         self._count = 0
 

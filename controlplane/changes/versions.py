@@ -15,7 +15,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 
-from controlplane.changes.models import Change, ChangeKind
+from controlplane.changes.models import ChangeKind, ChangeVersion
 from controlplane.core.api.shapes import read_shape
 from controlplane.core.audit.entries import Actor, Facts
 from controlplane.core.errors.body import Conflict
@@ -31,7 +31,7 @@ VERSIONS_MAX = 10_000
 VERSIONS_SHOWN_MAX = 100
 
 
-class Entry(NamedTuple):
+class ChangeEntry(NamedTuple):
     """One thing that a change makes another: its path in the content, what it is, its values.
 
     `missing` says why there is no such thing; without, `put` makes the values those in force.
@@ -53,7 +53,7 @@ class Differing(NamedTuple):
     fields: list[tuple[str, Any, Any]]
 
 
-class ChangeVersions(Versions[Change]):
+class ChangeVersions(Versions[ChangeVersion]):
     """All changes of one kind, of one organization or of the installation; a subclass is a kind."""
 
     kind, content, versions_max = "change", "content", VERSIONS_MAX
@@ -66,12 +66,12 @@ class ChangeVersions(Versions[Change]):
     named: ClassVar[frozenset[str]]
 
     def __init__(self, actor: Actor, organization_id: uuid.UUID | None = None) -> None:
-        found = Change.objects.filter(kind=self.of, organization=organization_id)
+        found = ChangeVersion.objects.filter(kind=self.of, organization=organization_id)
         found = found.select_related("created_by", "copy_of")
         super().__init__(actor, found, organization_id)
 
     @abstractmethod
-    def entries(self, content: Any) -> Iterator[Entry]:
+    def entries(self, content: Any) -> Iterator[ChangeEntry]:
         """What a content of the kind's shape says, beside what there is now; needs the scope."""
 
     @abstractmethod
@@ -93,21 +93,21 @@ class ChangeVersions(Versions[Change]):
             rows("SELECT pg_advisory_xact_lock(hashtext(%s))", [lock])
             yield
 
-    def newest(self) -> list[Change]:
+    def newest(self) -> list[ChangeVersion]:
         """The newest, newest first."""
         with self.seen():
             return [*self.rows.order_by("-version")[:VERSIONS_SHOWN_MAX]]
 
-    def get(self, version: int) -> Change:
+    def get(self, version: int) -> ChangeVersion:
         """One version; raises DoesNotExist."""
         with self.seen():
             return self.rows.get(version=version)
 
-    def in_force(self) -> Change | None:
+    def in_force(self) -> ChangeVersion | None:
         with self.seen():
             return in_force(self.rows)
 
-    def differences(self, version: Change) -> list[Differing]:
+    def differences(self, version: ChangeVersion) -> list[Differing]:
         """What publishing it would change now; of what was published, what it did."""
         with self.seen():
             found = list(self.entries(self._shaped(version)))
@@ -120,18 +120,34 @@ class ChangeVersions(Versions[Change]):
         ]
         return [Differing(each.name, fields) for each, fields in told if fields]
 
-    def problems(self, version: Change) -> list[tuple[str, str]]:
+    def problems(self, version: ChangeVersion) -> list[tuple[str, str]]:
         """Fields and messages of what keeps a draft from being published."""
         with self.seen():
             return list(self.errors(version))
 
-    def new(self) -> Change:
-        return Change(kind=self.of, organization_id=self.organization_id)
+    def draft_add(self, entry: msgspec.Struct) -> ChangeVersion:
+        """Say one more thing in the newest draft, or in a new one, in place of what it said."""
+        with self.alone():
+            draft = self.rows.filter(state=State.DRAFT).order_by("-version").first()
+            said = [] if draft is None else [*self._values(draft.content)]
+            others = [one for one in said if self._thing(one) != self._thing(entry)]
+            content = msgspec.to_builtins(self.joined([*others, entry]))
+            if draft is None:
+                return self.draft_create(content)
+            return self.draft_update(draft, content, draft.note)
+
+    def _thing(self, entry: msgspec.Struct) -> tuple[object, ...]:
+        """What an entry is of."""
+        names = [name for name in entry.__struct_fields__ if name in self.named]
+        return type(entry), *(getattr(entry, name) for name in names)
+
+    def new(self) -> ChangeVersion:
+        return ChangeVersion(kind=self.of, organization_id=self.organization_id)
 
     def read(self, content: object) -> object:
         return msgspec.to_builtins(read_shape(content, self.shape, field="content"))
 
-    def errors(self, version: Change) -> Iterator[tuple[str, str]]:
+    def errors(self, version: ChangeVersion) -> Iterator[tuple[str, str]]:
         """All that publishing would find: it is done, and undone."""
         found: list[tuple[str, str]] = []
         with transaction.atomic():
@@ -149,17 +165,17 @@ class ChangeVersions(Versions[Change]):
             found.append(("content", f"Must change 1 to {ENTRIES_MAX} things."))
         yield from found
 
-    def ready(self, version: Change, *, trial: bool = False) -> Change:
+    def ready(self, version: ChangeVersion, *, trial: bool = False) -> ChangeVersion:
         now = self.now(version, State.DRAFT, State.CANARY)
         other = on_trial(self.rows.exclude(id=now.id))
         if trial and other is not None:
             raise Conflict({"state": f"Version {other.version} is in shadow: stop it first."})
         return now
 
-    def facts(self, version: Change) -> Facts:
+    def facts(self, version: ChangeVersion) -> Facts:
         return {"of": self.of.value, "version": version.version}
 
-    def applied(self, version: Change) -> dict[str, object]:
+    def applied(self, version: ChangeVersion) -> dict[str, object]:
         """Puts its values in force; what stood there before is kept with it."""
         entries = list(self.entries(self._shaped(version)))
         replaced = self.joined(each.now for each in entries if each.now is not None)
@@ -167,13 +183,13 @@ class ChangeVersions(Versions[Change]):
             each.put()
         return {"replaced": msgspec.to_builtins(replaced)}
 
-    def canary_start(self, version: Change, share_permille: int = 0) -> Change:
+    def canary_start(self, version: ChangeVersion, share_permille: int = 0) -> ChangeVersion:
         with self.alone():
             now = super().canary_start(version, share_permille)
             now.change(canary_at=timezone.now())
         return now
 
-    def undo(self, version: int) -> Change:
+    def undo(self, version: int) -> ChangeVersion:
         """Put back what the change in force replaced, which is number `version` for the caller.
 
         Once more goes back one change further. Values that were set since are lost.
@@ -189,13 +205,13 @@ class ChangeVersions(Versions[Change]):
             made = self._create(undone.replaced, note, copy_of=undone)
             return self.put_in_force(made, "rollback", undone=undone.version)
 
-    def undoable(self, current: Change | None) -> Change | None:
+    def undoable(self, current: ChangeVersion | None) -> ChangeVersion | None:
         """Whose effect would be undone next; None where all that was published is undone."""
         while current is not None and current.copy_of is not None:
             current = before(self.rows, current)
         return current
 
-    def _shaped(self, version: Change) -> msgspec.Struct:
+    def _shaped(self, version: ChangeVersion) -> msgspec.Struct:
         return read_shape(version.content, self.shape, field="content")
 
     def _values(self, content: Any) -> Iterator[msgspec.Struct]:
@@ -204,12 +220,12 @@ class ChangeVersions(Versions[Change]):
             yield from getattr(shaped, name)
 
 
-def _in_order(entries: Iterable[Entry]) -> list[Entry]:
+def _in_order(entries: Iterable[ChangeEntry]) -> list[ChangeEntry]:
     """Every hold locks rows of budgets, in the order of their ids."""
     return sorted(entries, key=lambda each: str(each.key))
 
 
-def _complaints(entry: Entry) -> list[tuple[str, str]]:
+def _complaints(entry: ChangeEntry) -> list[tuple[str, str]]:
     if entry.missing is not None:
         field, message = entry.missing
         return [(f"{entry.path}.{field}", message)]

@@ -3,7 +3,7 @@
 import msgspec
 
 
-class Level(msgspec.Struct, frozen=True):
+class LeakLevel(msgspec.Struct, frozen=True):
     """How full a bucket was at a moment."""
 
     level: float

@@ -11,7 +11,7 @@ from controlplane.billing.budgets.selectors import budget_list
 from controlplane.billing.budgets.services import BudgetDraft, budget_plan
 from controlplane.changes.dryruns import limits_dry_run, limits_shadow
 from controlplane.changes.limits import LimitChanges
-from controlplane.changes.models import Change
+from controlplane.changes.models import ChangeVersion
 from controlplane.core.errors.body import Conflict
 from controlplane.core.models import AuditEntry
 from controlplane.core.permissions import organization_scope
@@ -45,7 +45,7 @@ def limit(cast: Cast, **limits: Any) -> dict[str, Any]:
     return {"limits": [{"of": project(cast), **limits}]}
 
 
-def put(changes: LimitChanges, content: dict[str, Any]) -> Change:
+def put(changes: LimitChanges, content: dict[str, Any]) -> ChangeVersion:
     return changes.publish(changes.draft_create(content))
 
 
@@ -141,7 +141,8 @@ def test_what_cannot_be_put_in_force_is_told_by_field(
 
 
 def test_other_shapes_are_refused_at_once(cast: Cast, changes: LimitChanges) -> None:
-    for content in ({"limit": []}, {"limits": [{"of": "x", "rpm": 1}]}, []):
+    wrong: list[Any] = [{"limit": []}, {"limits": [{"of": "x", "rpm": 1}]}, []]
+    for content in wrong:
         with pytest.raises(ValidationError):
             changes.draft_create(content)
 
@@ -185,7 +186,7 @@ def test_a_dry_run_says_whom_it_would_have_refused(cast: Cast, changes: LimitCha
 
 def test_a_dry_run_spends_budgets_once_more(cast: Cast, changes: LimitChanges) -> None:
     store([asked(cast, "small", cost_nano=100) for _ in range(4)])
-    content = {"budgets": [{"of": project(cast), "allowance_nano": 250}]}
+    content: dict[str, Any] = {"budgets": [{"of": project(cast), "allowance_nano": 250}]}
     found = limits_dry_run(changes, changes.draft_create(content), 1)
     assert (found.total.newly, found.total.nano) == (2, 200)
     assert [(one.of, one.kind) for one in found.reached] == [("web", "budget")]

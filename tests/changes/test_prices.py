@@ -112,7 +112,10 @@ def test_a_dry_run_knows_own_prices_and_priorities(cast: Cast, changes: PriceCha
     terms = KeyTerms(priority=0)
     key = apikey_create(actor=cast.alice, project=cast.project, label="low", terms=terms).key
     store([asked(cast, "small", cost_nano=COST, key=key.id.hex)])
-    other: dict[str, Any] = {"organization": cast.other.id.hex, "project": cast.other_project.id.hex}
+    other: dict[str, Any] = {
+        "organization": cast.other.id.hex,
+        "project": cast.other_project.id.hex,
+    }
     store([asked(cast, "small", cost_nano=COST, **other)])
     half = {"model": "small", **own(cast), **SMALL, "batch_permille": 500}
     found = prices_dry_run(changes, changes.draft_create({"prices": [half]}), 1)

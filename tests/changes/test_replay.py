@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from controlplane.changes.content import Part
+from controlplane.changes.content import LimitPart
 from controlplane.changes.replay import Allowed, Arrival, LimitGate, Reached, compare
-from controlplane.kernel.leak import Level
+from controlplane.kernel.leak import LeakLevel
 from controlplane.quotas.services import LimitSet
 
 KEY, PROJECT, ORGANIZATION = (uuid.UUID(int=number) for number in (1, 2, 3))
-ALL = Part()
+ALL = LimitPart()
 NONE = LimitGate({}, {})
 
 
@@ -31,7 +31,7 @@ def at(second: float, **more: Any) -> Arrival:
     return Arrival(at_s=second, **{**fields, **more})
 
 
-def gate(limits: LimitSet, part: Part = ALL, subject: uuid.UUID = PROJECT) -> LimitGate:
+def gate(limits: LimitSet, part: LimitPart = ALL, subject: uuid.UUID = PROJECT) -> LimitGate:
     return LimitGate({subject: {part: limits}}, {})
 
 
@@ -76,14 +76,14 @@ def test_all_levels_are_taken_or_none() -> None:
 
 
 def test_models_and_end_users_count_apart() -> None:
-    limited = gate(LimitSet(requests_per_min=1), Part(model="large"))
+    limited = gate(LimitSet(requests_per_min=1), LimitPart(model="large"))
     assert admitted(limited, at(0), at(0), at(0, model="large"), at(0, model="large")) == [
         True,
         True,
         True,
         False,
     ]
-    each = gate(LimitSet(requests_per_min=1), Part(per_user=True))
+    each = gate(LimitSet(requests_per_min=1), LimitPart(per_user=True))
     assert admitted(each, at(0, user="a"), at(0, user="b"), at(0, user="a")) == [True, True, False]
 
 
@@ -122,5 +122,5 @@ def test_no_minute_lets_more_through_than_the_limit_and_its_refill(seed: int) ->
 
 
 def test_a_level_never_leaks_below_nothing() -> None:
-    assert Level(5.0, 10.0).leaked(1.0, 12.0) == 3.0
-    assert Level(5.0, 10.0).leaked(1.0, 100.0) == 0.0
+    assert LeakLevel(5.0, 10.0).leaked(1.0, 12.0) == 3.0
+    assert LeakLevel(5.0, 10.0).leaked(1.0, 100.0) == 0.0

@@ -19,7 +19,7 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.CreateModel(
-            name="Change",
+            name="ChangeVersion",
             fields=[
                 (
                     "id",
