@@ -68,7 +68,7 @@ class Migration(migrations.Migration):
                         null=True,
                         on_delete=django.db.models.deletion.PROTECT,
                         related_name="+",
-                        to="changes.change",
+                        to="changes.changeversion",
                     ),
                 ),
                 (
