@@ -15,9 +15,9 @@ from django.shortcuts import redirect
 from controlplane.catalog import prompts
 from controlplane.catalog import selectors as selectors
 from controlplane.catalog.models import PromptVersion
-from controlplane.core.permissions import Action
+from controlplane.core.permissions import Action, organization_scope
 from controlplane.core.versions.models import NOTE_CHARS_MAX, State
-from controlplane.kernel.prompts import BadValue, PromptBody, Value, find_problems, stable_bytes
+from controlplane.kernel.prompts import BadValue, PromptBody, Value, stable_bytes
 from controlplane.kernel.rules import PERMILLE
 from frontend.shared import versions as shared
 from frontend.shared.access import Viewer, page, show
@@ -34,6 +34,18 @@ FIRST = {
         {"role": "user", "content": "{{question}}"},
     ],
     "variables": [{"name": "question", "chars_max": 2000}],
+}
+
+
+FIRST_TOOL = {
+    "tool": {
+        "description": "Say when a model is to call it.",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}},
+            "required": ["city"],
+        },
+    }
 }
 
 
@@ -55,10 +67,11 @@ NOTHING = Outcome()
 
 
 class NewForm(forms.Form):
-    """A template's name and whose it is; the service checks both."""
+    """A name, whose it is, and whether it is a tool; the service checks the first two."""
 
     name = forms.CharField(max_length=64)
     project = forms.UUIDField(required=False)
+    tool = forms.BooleanField(required=False)
 
 
 class BodyForm(shared.DraftForm):
@@ -90,7 +103,8 @@ def prompt_new(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         read = cleaned(NewForm(request.POST))
         name, project = read["name"], read["project"]
         made = prompts.prompt_create(**viewer.whose, name=name, project_id=project)
-        draft = prompts.PromptVersions(viewer.user, made).draft_create(FIRST)
+        first = FIRST_TOOL if read["tool"] else FIRST
+        draft = prompts.PromptVersions(viewer.user, made).draft_create(first)
     except ValidationError as error:
         return _index(request, viewer, error)
     return redirect("prompt_version", made.name, draft.version)
@@ -201,6 +215,8 @@ def _version_page(
     request: HttpRequest, viewer: Viewer, version: PromptVersion, outcome: Outcome = NOTHING
 ) -> HttpResponse:
     body, template = selectors.body_of(version), version.template
+    with organization_scope([version.organization_id]):
+        problems = selectors.prompt_problems(version)
     versions = selectors.prompt_versions(actor=viewer.user, template=template)
     in_force = next((one for one in versions if one.state == State.PUBLISHED), None)
     tried = outcome.tried
@@ -219,8 +235,9 @@ def _version_page(
         "versions": [(one, TONES[one.state]) for one in versions],
         "messages_shown": tried.messages if tried else body.messages,
         "stable_bytes": stable_bytes(body),
-        "problems": find_problems(body),
-        "text": shared.text_of(version.body) if outcome.text is None else outcome.text,
+        "problems": problems,
+        "shown_tool": shared.text_of(msgspec.to_builtins(body.tool)) if body.tool else "",
+        "text": _written(version.body) if outcome.text is None else outcome.text,
         "variables": [
             (one, VALUE_PREFIX + one.name, values.get(one.name, "")) for one in body.variables
         ],
@@ -255,6 +272,12 @@ def _values(body: PromptBody, typed: dict[str, str]) -> dict[str, Value]:
     return found
 
 
+def _written(body: dict[str, Any]) -> str:
+    """As it is edited: messages as they are written, not what was put into them."""
+    written = {name: value for name, value in body.items() if name != "source"}
+    return shared.text_of({**written, "messages": body["source"]} if "source" in body else written)
+
+
 def _difference(before: PromptVersion | None, after: PromptVersion) -> str:
     """What changes against the version in force, line by line; empty where nothing does."""
     if before is None or before.id == after.id:
@@ -264,8 +287,10 @@ def _difference(before: PromptVersion | None, after: PromptVersion) -> str:
 
 
 def _use(name: str, body: PromptBody) -> str:
+    if body.tool is not None:
+        return shared.text_of({"model": "…", "messages": ["…"], "stored_tools": [{"id": name}]})
     use = {
-        "model": "…",
+        **({} if body.model else {"model": "…"}),
         "stream": True,
         "prompt": {"id": name, "variables": {one.name: "…" for one in body.variables}},
     }

@@ -78,6 +78,7 @@ def _facts(receipt: Receipt) -> list[tuple[str, object]]:
         ("Model asked for", receipt.asked),
         ("Rule", receipt.rule),
         ("Prompt", receipt.prompt),
+        ("Stored tools", ", ".join(receipt.tools)),
         ("Ignored fields", ", ".join(receipt.ignored)),
         ("Labels", ", ".join(f"{name}={text}" for name, text in receipt.labels.items())),
         ("Node", receipt.node),

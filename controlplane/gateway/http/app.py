@@ -309,6 +309,8 @@ class HttpOut:
             ask = trail.asked.ask
             if ask.assembly is not None:
                 lines.append(f"x-sluice-prompt: {ask.assembly.label}")
+            if ask.tool_labels:
+                lines.append(f"x-sluice-tools: {', '.join(ask.tool_labels)}")
             if ask.ignored:
                 lines.append(f"x-sluice-ignored: {', '.join(ask.ignored)}")
         if self._call.queued is not None:
