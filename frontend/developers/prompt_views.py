@@ -242,6 +242,7 @@ def _version_page(
             (one, VALUE_PREFIX + one.name, values.get(one.name, "")) for one in body.variables
         ],
         "tried": tried,
+        "beside": _beside(in_force, version, values) if tried else None,
         "difference": _difference(in_force, version),
         "use": _use(template.name, body),
         "errors": shared.listed(outcome.error),
@@ -270,6 +271,20 @@ def _values(body: PromptBody, typed: dict[str, str]) -> dict[str, Value]:
         number = variable.type == "integer" and whole.isascii() and whole.isdecimal()
         found[variable.name] = int(text) if number and len(whole) <= 20 else text
     return found
+
+
+def _beside(
+    live: PromptVersion | None, version: PromptVersion, typed: dict[str, str]
+) -> selectors.PromptDryRun | None:
+    """What the live version sends with the same values, as far as it takes them."""
+    if live is None or live.id == version.id:
+        return None
+    body = selectors.body_of(live)
+    known = {**{name: str(each) for name, each in selectors.sample_values(body).items()}, **typed}
+    try:
+        return selectors.prompt_dry_run(body, _values(body, known))
+    except BadValue:
+        return None
 
 
 def _written(body: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import httpx2
@@ -25,7 +26,7 @@ from inference.compact.options import CompactOptions
 from inference.engines.compact import CompactEngine
 from inference.text.chat import ChatMessage
 from inference.text.model_text import ModelText
-from tests.support.fleet import MODEL, running_node
+from tests.support.fleet import MODEL, TEMPLATE, running_node
 from tests.support.nodes import hand_node
 from tests.support.ports import ORGANIZATION, PRICE, PROJECT, make_key
 from tests.support.serving import CHAT_PATH, Serving
@@ -79,7 +80,7 @@ def store_tool(bare: Serving) -> None:
 
 async def job_of(bare: Serving, **body: Any) -> tuple[Any, httpx2.Response]:
     """What a node is asked, and the answer."""
-    async with hand_node(bare.under_test, bare.model) as node:
+    async with hand_node(bare.under_test, bare.model, capabilities=["grammar"]) as node:
         running = asyncio.create_task(bare.client.post(CHAT_PATH, json=body))
         job = await node.job()
         await node.answer(job, "x", finish="stop")
@@ -260,6 +261,8 @@ async def test_a_template_says_model_parameters_tools_and_form(bare: Serving) ->
 async def test_stored_tools_are_offered_by_name_and_version(bare: Serving) -> None:
     store(bare, versions={3: PromptBody(messages=OLDER.messages, tools=(ToolName("weather", 1),))})
     store_tool(bare)
+    shows = TEMPLATE + "{% for tool in tools %}<tool_call>{{ tool | tojson }}{% endfor %}"
+    (bare.model / "tokenizer_config.json").write_text(json.dumps({"chat_template": shows}))
     common = {"model": MODEL, "max_tokens": 2}
     turn = [{"role": "user", "content": "Rain?"}]
     answers = [
