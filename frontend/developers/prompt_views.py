@@ -15,10 +15,14 @@ from django.shortcuts import redirect
 from controlplane.catalog import prompts
 from controlplane.catalog import selectors as selectors
 from controlplane.catalog.models import PromptVersion
+from controlplane.contents.replay import TemplateReplay, template_replay
+from controlplane.contents.services import may_read
 from controlplane.core.permissions import Action, organization_scope
 from controlplane.core.versions.models import NOTE_CHARS_MAX, State
+from controlplane.kernel.ids import uuid_asked
 from controlplane.kernel.prompts import BadValue, PromptBody, Value, stable_bytes
 from controlplane.kernel.rules import PERMILLE
+from controlplane.tenants.selectors import project_get
 from frontend.shared import versions as shared
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.formats import percent
@@ -57,6 +61,7 @@ class Outcome:
     tried: selectors.PromptDryRun | None = None
     text: str | None = None
     error: ValidationError | None = None
+    replayed: TemplateReplay | None = None
 
     @property
     def status(self) -> int:
@@ -128,6 +133,18 @@ def prompt_try(request: HttpRequest, viewer: Viewer, name: str, version: int) ->
         wrong = ValidationError({f"variables.{error.name}": str(error)})
         return _version_page(request, viewer, found, Outcome(typed=typed, error=wrong))
     return _version_page(request, viewer, found, Outcome(typed=typed, tried=tried))
+
+
+@page("templates/<str:name>/<int:version>/replay", Action.TEMPLATE_VIEW, "POST")
+def prompt_replay(request: HttpRequest, viewer: Viewer, name: str, version: int) -> HttpResponse:
+    """Kept requests by this version beside the live one; posted, since reading them is noted."""
+    found = _named(viewer, name, version)
+    wanted = uuid_asked(request.POST.get("project", ""), "proj", Http404())
+    project = project_get(user=viewer.user, project_id=wanted)
+    versions = selectors.prompt_versions(actor=viewer.user, template=found.template)
+    live = next((one for one in versions if one.state == State.PUBLISHED), None)
+    told = template_replay(actor=viewer.user, project=project, version=found, live=live)
+    return _version_page(request, viewer, found, Outcome(replayed=told))
 
 
 @page("templates/<str:name>/<int:version>/<slug:action>", Action.TEMPLATE_MANAGE, "POST")
@@ -242,6 +259,14 @@ def _version_page(
             (one, VALUE_PREFIX + one.name, values.get(one.name, "")) for one in body.variables
         ],
         "tried": tried,
+        "replayed": outcome.replayed,
+        "keeping": [
+            (str(one.id), one.name)
+            for one in viewer.projects()
+            if one.keeps_days
+            and template.project_id in (None, one.id)
+            and may_read(actor=viewer.user, project=one)
+        ],
         "beside": _beside(in_force, version, values) if tried else None,
         "difference": _difference(in_force, version),
         "use": _use(template.name, body),

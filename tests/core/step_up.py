@@ -195,6 +195,8 @@ FREE = frozenset(
         "POST /conversations/<proj:project_id>/<req:request_id>",
         "POST /conversations/<proj:project_id>/<req:request_id>/delete",
         "POST /conversations/<proj:project_id>/forget",
+        f"POST {ORGANIZATION}/projects/<proj:project_id>/contents/replay",
+        "POST /templates/<str:name>/<int:version>/replay",
         f"DELETE {ORGANIZATION}/projects/<proj:project_id>/contents",
         f"DELETE {ORGANIZATION}/projects/<proj:project_id>/contents/<req:request_id>",
         "POST /playground",
