@@ -32,6 +32,12 @@ class Postgres(EmbeddedServer):
     """One private PostgreSQL server, reached through a socket in a folder of ours."""
 
     name, log_name = "PostgreSQL", "postgres.log"
+    major = POSTGRES_MAJOR
+    locale: tuple[str, ...] = (
+        "--locale-provider=builtin",
+        "--builtin-locale=C.UTF-8",
+        "--locale=C",
+    )
 
     def __init__(
         self, layout: Layout, *, password: str, say: Say, settings: Mapping[str, str] | None = None
@@ -135,10 +141,10 @@ class Postgres(EmbeddedServer):
         folder = self._layout.postgres
         version = folder / "PG_VERSION"
         if version.exists():
-            if version.read_text().strip() != POSTGRES_MAJOR:
+            if version.read_text().strip() != self.major:
                 raise ServerError(
                     f"{folder} was created by PostgreSQL {version.read_text().strip()}, this is "
-                    f"{POSTGRES_MAJOR}: dump it with the old version and restore it."
+                    f"{self.major}: dump it with the old version and restore it."
                 )
             return
         self._say("creating the database (first start only)")
@@ -171,7 +177,7 @@ class Postgres(EmbeddedServer):
                 str(self._programs / "initdb"),
                 *("-D", str(folder), "-U", SUPERUSER, f"--pwfile={password}"),
                 *("--auth=scram-sha-256", "--encoding=UTF8", "--no-instructions"),
-                *("--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"),
+                *self.locale,
                 *hurried,
             ],
             log=self._log,
