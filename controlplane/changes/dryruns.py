@@ -129,7 +129,8 @@ def _replay(
     sample = read_sample([organization], start, end)
     begins = begins_at(sample)
     with changes.seen():
-        lines = {one.id: one.limits_id for one in ApiKey.objects.all()}
+        keys = ApiKey.objects.filter(organization=organization).values_list("id", "limits_of")
+        lines = {key: first or key for key, first in keys}
         rows = reversed(sample.rows)
         arrivals = [_arrival(row, lines) for row in rows if _counts(row)]
         content = msgspec.convert(version.content, LimitsContent)
