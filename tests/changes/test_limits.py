@@ -15,6 +15,7 @@ from controlplane.changes.models import ChangeVersion
 from controlplane.core.errors.body import Conflict
 from controlplane.core.models import AuditEntry
 from controlplane.core.permissions import organization_scope
+from controlplane.kernel.clock import wall_us
 from controlplane.kernel.ids import public_id
 from controlplane.quotas.selectors import rate_limit_map
 from controlplane.quotas.services import rate_limit_set
@@ -182,6 +183,16 @@ def test_a_dry_run_says_whom_it_would_have_refused(cast: Cast, changes: LimitCha
     assert in_force(cast) is None
     alone = {"limits": [{"of": public_id("key", keys[0].id), "tokens_per_min": 300}]}
     assert limits_dry_run(changes, changes.draft_create(alone), 1).total.newly == 1
+
+
+def test_requests_arrive_by_their_moment_whatever_their_ids(
+    cast: Cast, changes: LimitChanges
+) -> None:
+    began_us = wall_us() - MINUTE_US
+    store([asked(cast, "small", started_us=began_us + late) for late in (MINUTE_US // 2, 0)])
+    found = limits_dry_run(changes, changes.draft_create(limit(cast, requests_per_min=1)), 1)
+    assert found.total.newly == 1 and found.first is not None
+    assert round(found.first.timestamp() * 1e6) == began_us + MINUTE_US // 2
 
 
 def test_a_dry_run_spends_budgets_once_more(cast: Cast, changes: LimitChanges) -> None:

@@ -124,7 +124,3 @@ def test_no_minute_lets_more_through_than_the_limit_and_its_refill(seed: int) ->
 def test_a_level_never_leaks_below_nothing() -> None:
     assert LeakLevel(5.0, 10.0).leaked(1.0, 12.0) == 3.0
     assert LeakLevel(5.0, 10.0).leaked(1.0, 100.0) == 0.0
-
-
-def test_arrivals_sort_by_their_moment() -> None:
-    assert sorted([at(2.0), at(1.0), at(1.5)])[0].at_s == 1.0
