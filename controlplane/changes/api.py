@@ -2,26 +2,23 @@
 cycle, the same operations.
 """
 
-from dataclasses import asdict
 from datetime import datetime
 from typing import Any, ClassVar, TypedDict
-from uuid import UUID
 
 import msgspec
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.changes.dryruns import HOURS_DEFAULT, limits_dry_run, limits_shadow
+from controlplane.changes.dryruns import HOURS_DEFAULT, LimitsDryRun, limits_dry_run, limits_shadow
 from controlplane.changes.limits import LimitChanges
 from controlplane.changes.models import ChangeVersion
 from controlplane.changes.prices import PriceChanges
-from controlplane.changes.pricing import prices_dry_run
+from controlplane.changes.pricing import PricesDryRun, prices_dry_run
 from controlplane.changes.versions import ChangeVersions
 from controlplane.core.answers import answer_of
 from controlplane.core.api.schema import CREATED, Whole, operation
 from controlplane.core.api.views import OF_ORGANIZATION, ApiView
 from controlplane.core.versions.models import State
-from controlplane.kernel.ids import public_id
 from controlplane.tenants.access import require
 
 EXAMPLE = {
@@ -88,43 +85,10 @@ class ChangeJson(ChangeSummaryJson):
     problems: list[dict[str, str]]
 
 
-class LimitsTrialJson(TypedDict):
-    """Which recorded requests the limits in force and those of a draft refuse."""
-
-    version: int
-    start: datetime
-    end: datetime
-    complete: bool
-    total: dict[str, int]
-    first: datetime | None
-    last: datetime | None
-    projects: list[dict[str, Any]]
-    keys: list[dict[str, Any]]
-    models: list[dict[str, Any]]
-    hours: list[dict[str, Any]]
-    reached: list[dict[str, Any]]
-    notes: list[str]
-
-
-class PricesTrialJson(TypedDict):
-    """What recorded requests cost by the prices in force and by those of a draft."""
-
-    version: int
-    start: datetime
-    end: datetime
-    complete: bool
-    total: dict[str, int]
-    organizations: list[dict[str, Any]]
-    projects: list[dict[str, Any]]
-    models: list[dict[str, Any]]
-    unpriced: int
-    notes: list[str]
-
-
 class ShadowAnswer(TypedDict):
     """The change in shadow; null where none is."""
 
-    shadow: LimitsTrialJson | None
+    shadow: LimitsDryRun | None
 
 
 class ChangeView(ApiView):
@@ -197,21 +161,17 @@ class ChangeUndo(ChangeView):
 
 
 class LimitsTrial(ChangeView):
-    @operation(body=ChangeHoursBody, answer=LimitsTrialJson)
-    def post(self, asked: ChangeHoursBody) -> LimitsTrialJson:
+    @operation(body=ChangeHoursBody, answer=LimitsDryRun)
+    def post(self, asked: ChangeHoursBody) -> LimitsDryRun:
         """Replay recorded requests through the limits in force and through the draft's."""
-        return limits_trial_json(limits_dry_run(self.changes(), self.version(), asked.hours))
+        return limits_dry_run(self.changes(), self.version(), asked.hours)
 
 
 class PricesTrial(ChangeView):
-    @operation(body=ChangeHoursBody, answer=PricesTrialJson)
-    def post(self, asked: ChangeHoursBody) -> PricesTrialJson:
+    @operation(body=ChangeHoursBody, answer=PricesDryRun)
+    def post(self, asked: ChangeHoursBody) -> PricesDryRun:
         """Price recorded requests by the prices in force and by the draft's."""
-        found = prices_dry_run(self.changes(), self.version(), asked.hours)
-        groups = ("organizations", "projects", "models")
-        told = {name: [_group(one, name) for one in getattr(found, name)] for name in groups}
-        total, notes = asdict(found.total), list(found.notes)
-        return answer_of(PricesTrialJson, found, total=total, notes=notes, **told)
+        return prices_dry_run(self.changes(), self.version(), asked.hours)
 
 
 class ShadowStart(ChangeView):
@@ -230,13 +190,11 @@ class ShadowStop(ChangeView):
 
 class ShadowReport(ChangeView):
     @operation(answer=ShadowAnswer)
-    def get(self) -> ShadowAnswer:
+    def get(self) -> Any:
         """Whom the change in shadow would have refused since its start."""
-        found = limits_shadow(self.changes())
-        return {"shadow": limits_trial_json(found) if found else None}
+        return msgspec.to_builtins({"shadow": limits_shadow(self.changes())})
 
 
-_PREFIXES = {"organizations": "org", "projects": "proj", "keys": "key"}
 _VERSION = "/<int:version>"
 _STEPS: dict[str, type[ChangeView]] = {
     "": ChangesHere,
@@ -273,36 +231,9 @@ def change_json(changes: ChangeVersions, version: ChangeVersion) -> ChangeJson:
         **change_summary_json(version),
         "content": version.content,
         "replaced": version.replaced,
-        "differences": [
-            {
-                "name": one.name,
-                "fields": [
-                    {"field": name, "before": before, "after": after}
-                    for name, before, after in one.fields
-                ],
-            }
-            for one in changes.differences(version)
-        ],
+        "differences": msgspec.to_builtins(changes.differences(version)),
         "problems": [
             {"field": field, "message": message}
             for field, message in (changes.problems(version) if draft else ())
         ],
     }
-
-
-def limits_trial_json(found: Any) -> LimitsTrialJson:
-    groups = ("projects", "keys", "models", "hours")
-    told = {name: [_group(one, name) for one in getattr(found, name)] for name in groups}
-    return answer_of(
-        LimitsTrialJson,
-        found,
-        total=asdict(found.total),
-        reached=[one._asdict() for one in found.reached],
-        notes=list(found.notes),
-        **told,
-    )
-
-
-def _group(group: Any, of: str) -> dict[str, Any]:
-    shown = public_id(_PREFIXES[of], UUID(group.id)) if of in _PREFIXES else group.id
-    return {"id": shown, "name": group.name, **asdict(group.tally)}

@@ -4,7 +4,6 @@ the requests since its start: counted, not refused.
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
@@ -29,6 +28,7 @@ from controlplane.changes.replay import (
 )
 from controlplane.core.permissions import Action
 from controlplane.kernel.calendar import period_around
+from controlplane.kernel.ids import public_id
 from controlplane.kernel.statuses import CLIENT_LEFT, FAILED_FROM
 from controlplane.quotas.selectors import limit_list
 from controlplane.quotas.services import LimitSet
@@ -58,7 +58,7 @@ NOTES = (
 Terms = dict[uuid.UUID, dict[LimitPart, Any]]
 
 
-class RefusedGroup(NamedTuple):
+class RefusedGroup(msgspec.Struct, frozen=True):
     """Requests of one project, key, model or hour, by name."""
 
     id: str
@@ -66,7 +66,7 @@ class RefusedGroup(NamedTuple):
     tally: RefusalTally
 
 
-class ReachedLimitCount(NamedTuple):
+class ReachedLimitCount(msgspec.Struct, frozen=True):
     """How often a limit of the draft would refuse, in words: whose, and which kind."""
 
     of: str
@@ -74,8 +74,7 @@ class ReachedLimitCount(NamedTuple):
     requests: int
 
 
-@dataclass(frozen=True)
-class LimitsDryRun:
+class LimitsDryRun(msgspec.Struct, frozen=True):
     """Both sets of limits over [`start`, `end`), whole only if `complete`; the most changed first.
 
     `first` and `last` are of requests that are refused anew.
@@ -91,7 +90,7 @@ class LimitsDryRun:
     projects: list[RefusedGroup]
     keys: list[RefusedGroup]
     models: list[RefusedGroup]
-    hours: list[RefusedGroup] = field(repr=False)
+    hours: list[RefusedGroup]
     reached: list[ReachedLimitCount]
     notes: tuple[str, ...] = NOTES
 
@@ -274,8 +273,8 @@ def _told(
         total=found.total,
         first=_moment(found.first_s),
         last=_moment(found.last_s),
-        projects=_groups(found.projects, projects),
-        keys=_groups(found.keys, keys),
+        projects=_groups(found.projects, projects, "proj"),
+        keys=_groups(found.keys, keys, "key"),
         models=_groups(found.models, {}),
         hours=[
             RefusedGroup(str(at), f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M}", tally)
@@ -289,7 +288,7 @@ def _told(
 
 
 def _groups(
-    tallies: Mapping[Any, RefusalTally], names: Mapping[uuid.UUID, str]
+    tallies: Mapping[Any, RefusalTally], names: Mapping[uuid.UUID, str], prefix: str = ""
 ) -> list[RefusedGroup]:
     """Those with most change first, then those with most requests."""
 
@@ -297,7 +296,8 @@ def _groups(
         return -tallies[one].newly - tallies[one].freed, -tallies[one].requests
 
     most = sorted(tallies, key=rank)[:GROUPS_SHOWN_MAX]
-    return [RefusedGroup(str(one), names.get(one, str(one)), tallies[one]) for one in most]
+    shown = {one: public_id(prefix, one) if prefix else one for one in most}
+    return [RefusedGroup(told, names.get(one, told), tallies[one]) for one, told in shown.items()]
 
 
 def _whose(reached: Reached, names: Mapping[uuid.UUID, str]) -> str:

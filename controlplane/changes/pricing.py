@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,6 +14,7 @@ from controlplane.changes.content import PriceEntry, PricesContent
 from controlplane.changes.dryruns import GROUPS_SHOWN_MAX, HOURS_DEFAULT, begins_at, check_hours
 from controlplane.changes.models import ChangeVersion
 from controlplane.changes.prices import FIELDS, PriceChanges, changed_prices
+from controlplane.kernel.ids import public_id
 from controlplane.kernel.price import Price, PriceTerms, TokenCounts, charge_nano
 from controlplane.routing.traffic import UNKNOWN_KEY, read_sample
 from controlplane.telemetry.selectors_traffic import TrafficRow
@@ -46,8 +47,7 @@ class CostTally:
             setattr(self, name, getattr(self, name) + value)
 
 
-@dataclass(frozen=True)
-class CostGroup:
+class CostGroup(msgspec.Struct, frozen=True):
     """Requests of one organization, project or model, by name."""
 
     id: str
@@ -55,8 +55,7 @@ class CostGroup:
     tally: CostTally
 
 
-@dataclass(frozen=True)
-class PricesDryRun:
+class PricesDryRun(msgspec.Struct, frozen=True):
     """Present prices and the draft's over [`start`, `end`), whole only if `complete`."""
 
     version: int
@@ -68,7 +67,7 @@ class PricesDryRun:
     projects: list[CostGroup]
     models: list[CostGroup]
     unpriced: int
-    notes: tuple[str, ...] = field(default=NOTES)
+    notes: tuple[str, ...] = NOTES
 
 
 class PriceBook:
@@ -129,8 +128,8 @@ def prices_dry_run(
         end=sample.end,
         complete=sample.complete and len(tenants) < ORGANIZATIONS_MAX,
         total=total,
-        organizations=_groups(by[0], tenants),
-        projects=_groups(by[1], names),
+        organizations=_groups(by[0], tenants, "org"),
+        projects=_groups(by[1], names, "proj"),
         models=_groups(by[2], {}),
         unpriced=unpriced,
     )
@@ -167,5 +166,8 @@ def _most(tallies: dict[Any, CostTally]) -> list[Any]:
     return sorted(tallies, key=rank)[:GROUPS_SHOWN_MAX]
 
 
-def _groups(tallies: dict[Any, CostTally], names: Mapping[Any, str]) -> list[CostGroup]:
-    return [CostGroup(str(one), names.get(one, str(one)), tallies[one]) for one in _most(tallies)]
+def _groups(
+    tallies: dict[Any, CostTally], names: Mapping[Any, str], prefix: str = ""
+) -> list[CostGroup]:
+    shown = {one: public_id(prefix, one) if prefix else one for one in _most(tallies)}
+    return [CostGroup(told, names.get(one, told), tallies[one]) for one, told in shown.items()]

@@ -47,11 +47,19 @@ class ChangeEntry(NamedTuple):
     missing: tuple[str, str] | None = None
 
 
-class Differing(NamedTuple):
-    """One thing that a change makes another: label, value before and after of each field."""
+class FieldDifference(msgspec.Struct, frozen=True):
+    """What a field is, and what it is to be."""
+
+    field: str
+    before: Any
+    after: Any
+
+
+class Differing(msgspec.Struct, frozen=True):
+    """One thing that a change makes another."""
 
     name: str
-    fields: list[tuple[str, Any, Any]]
+    fields: list[FieldDifference]
 
 
 class ChangeVersions(Versions[ChangeVersion]):
@@ -240,7 +248,7 @@ def _complaints(entry: ChangeEntry) -> list[tuple[str, str]]:
 
 def _changed(
     named: frozenset[str], old: msgspec.Struct | None, new: msgspec.Struct
-) -> list[tuple[str, Any, Any]]:
+) -> list[FieldDifference]:
     names = [name for name in new.__struct_fields__ if name not in named]
-    pairs = [(name, getattr(old, name, None), getattr(new, name)) for name in names]
-    return [(name, was, now) for name, was, now in pairs if was != now]
+    found = [FieldDifference(name, getattr(old, name, None), getattr(new, name)) for name in names]
+    return [one for one in found if one.before != one.after]

@@ -9,8 +9,7 @@ from rest_framework.response import Response
 
 from controlplane.catalog.selectors import prompt_get, prompt_version_get, prompt_versions
 from controlplane.contents import services
-from controlplane.contents.replay import template_replay
-from controlplane.core.answers import answer_of
+from controlplane.contents.replay import TemplateReplay, template_replay
 from controlplane.core.api.schema import operation
 from controlplane.core.api.views import OF_ORGANIZATION, ApiView
 from controlplane.core.versions.models import State
@@ -60,20 +59,6 @@ class ReplayBody(msgspec.Struct, forbid_unknown_fields=True):
 
     template: str
     version: int
-
-
-class ReplayJson(TypedDict):
-    """Kept requests that named a template, by its live version and by the one that is tried.
-
-    Those that it refuses are shown first; tokens are estimates.
-    """
-
-    read: int
-    requests: int
-    refused: int
-    tokens_before: int
-    tokens_after: int
-    shown: list[dict[str, Any]]
 
 
 class ContentView(ApiView, under=f"{OF_ORGANIZATION}/projects/<proj:project_id>/"):
@@ -134,8 +119,8 @@ class OneContentView(ContentView, at="contents/<req:request_id>"):
 
 
 class ContentsReplay(ContentView, at="contents/replay"):
-    @operation(body=ReplayBody, answer=ReplayJson)
-    def post(self, asked: ReplayBody) -> ReplayJson:
+    @operation(body=ReplayBody, answer=TemplateReplay)
+    def post(self, asked: ReplayBody) -> TemplateReplay:
         """Put kept requests together once more by a version of the template that they named."""
         actor, project = self.actor(), self.project()
         template = prompt_get(
@@ -144,6 +129,4 @@ class ContentsReplay(ContentView, at="contents/replay"):
         version = prompt_version_get(actor=actor, template=template, version=asked.version)
         versions = prompt_versions(actor=actor, template=template)
         live = next((one for one in versions if one.state == State.PUBLISHED), None)
-        found = template_replay(actor=actor, project=project, version=version, live=live)
-        shown = [msgspec.to_builtins(one) for one in found.shown]
-        return answer_of(ReplayJson, found, shown=shown)
+        return template_replay(actor=actor, project=project, version=version, live=live)

@@ -4,9 +4,11 @@ Only what a project keeps can be, by who may read it there; each page read leave
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
+
+import msgspec
 
 from controlplane.catalog.models import PromptVersion
 from controlplane.catalog.selectors import PromptDryRun, body_of, prompt_dry_run
@@ -22,8 +24,7 @@ PAGES_MAX = 5
 SHOWN_MAX = 10
 
 
-@dataclass(frozen=True)
-class ReplayedPrompt:
+class ReplayedPrompt(msgspec.Struct, frozen=True):
     """One request by both versions; None, with the `refusal`, where the tried one refuses it."""
 
     id: str
@@ -32,8 +33,7 @@ class ReplayedPrompt:
     refusal: str = ""
 
 
-@dataclass(frozen=True)
-class TemplateReplay:
+class TemplateReplay(msgspec.Struct, frozen=True):
     """`requests` named the template without a version, of so many that were `read`; `refused` are
     those that the version refuses. Tokens are estimates, of all that both take.
     """

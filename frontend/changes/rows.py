@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from controlplane.changes.dryruns import LimitsDryRun, RefusedGroup
 from controlplane.changes.pricing import CostTally, PricesDryRun
-from controlplane.changes.versions import Differing
+from controlplane.changes.versions import Differing, FieldDifference
 from controlplane.kernel.money import usd_from_micro, usd_short, usd_text
 from frontend.shared.formats import MISSING, count, moment
 
@@ -46,16 +46,12 @@ class TrialTable(NamedTuple):
 
 def difference_rows(found: Iterable[Differing]) -> list[tuple[str, list[tuple[str, str, str]]]]:
     """Name, then words, value before and after of each field."""
-    return [
-        (
-            one.name,
-            [
-                (FIELD_WORDS[name], _shown(name, before), _shown(name, after))
-                for name, before, after in one.fields
-            ],
-        )
-        for one in found
-    ]
+
+    def told(each: FieldDifference) -> tuple[str, str, str]:
+        name = each.field
+        return FIELD_WORDS[name], _shown(name, each.before), _shown(name, each.after)
+
+    return [(one.name, [told(each) for each in one.fields]) for one in found]
 
 
 def limits_facts(found: LimitsDryRun) -> list[tuple[str, str]]:

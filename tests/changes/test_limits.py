@@ -9,9 +9,10 @@ from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, Validat
 
 from controlplane.billing.budgets.selectors import budget_list
 from controlplane.billing.budgets.services import BudgetDraft, budget_plan
-from controlplane.changes.dryruns import limits_dry_run, limits_shadow
+from controlplane.changes.dryruns import ReachedLimitCount, limits_dry_run, limits_shadow
 from controlplane.changes.limits import LimitChanges
 from controlplane.changes.models import ChangeVersion
+from controlplane.changes.versions import Differing, FieldDifference
 from controlplane.core.errors.body import Conflict
 from controlplane.core.models import AuditEntry
 from controlplane.core.permissions import organization_scope
@@ -62,7 +63,7 @@ def test_what_is_published_is_undone_one_change_after_the_other(
     draft = changes.draft_create(limit(cast, requests_per_min=10))
     assert in_force(cast) == 5
     (told,) = changes.differences(draft)
-    assert told == ("Project web", [("requests_per_min", 5, 10)])
+    assert told == Differing("Project web", [FieldDifference("requests_per_min", 5, 10)])
     first = changes.publish(draft)
     assert (first.version, in_force(cast)) == (1, 10)
     put(changes, limit(cast, requests_per_min=20))
@@ -75,7 +76,7 @@ def test_what_is_published_is_undone_one_change_after_the_other(
     with pytest.raises(Conflict, match="no earlier change"):
         changes.undo(4)
     (told,) = changes.differences(changes.get(2))
-    assert told.fields == [("requests_per_min", 10, 20)]
+    assert told.fields == [FieldDifference("requests_per_min", 10, 20)]
 
 
 def test_a_key_a_model_and_each_end_user_have_their_own(cast: Cast, changes: LimitChanges) -> None:
@@ -178,7 +179,7 @@ def test_a_dry_run_says_whom_it_would_have_refused(cast: Cast, changes: LimitCha
     assert [(one.name, one.tally.newly) for one in found.projects] == [("web", 2)]
     assert {one.name: one.tally.newly for one in found.keys} == {"a": 1, "b": 1}
     assert {one.name: one.tally.newly for one in found.models} == {"large": 1, "small": 1}
-    assert [tuple(one) for one in found.reached] == [("web", "requests", 2)]
+    assert found.reached == [ReachedLimitCount("web", "requests", 2)]
     assert found.first is not None and found.first <= (found.last or found.first)
     assert in_force(cast) is None
     alone = {"limits": [{"of": public_id("key", keys[0].id), "tokens_per_min": 300}]}

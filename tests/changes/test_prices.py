@@ -12,6 +12,7 @@ from controlplane.catalog.models import Model
 from controlplane.catalog.selectors import price_list_all, version_in_force
 from controlplane.changes.prices import PriceChanges
 from controlplane.changes.pricing import prices_dry_run
+from controlplane.changes.versions import FieldDifference
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.kernel.ids import public_id
 from controlplane.tenants.keys import KeyTerms, apikey_create
@@ -54,7 +55,7 @@ def test_a_price_is_put_in_force_and_put_back(cast: Cast, changes: PriceChanges)
     draft = changes.draft_create({"prices": [{"model": "small", **DOUBLE}]})
     assert paid(cast) == 100_000
     (told,) = changes.differences(draft)
-    assert told.fields[0] == ("input_pico", 100_000, 200_000)
+    assert told.fields[0] == FieldDifference("input_pico", 100_000, 200_000)
     changes.publish(draft)
     assert paid(cast) == 200_000
     changes.undo(1)

@@ -87,7 +87,7 @@ async def test_c6_limits_from_draft_to_replay_publication_and_back(
     found = await operate("POST", f"{base}/1/dry-run", {"hours": 1})
     total = found["total"]
     assert (total["requests"], total["newly"]) == (REQUESTS, REQUESTS - ALLOWED)
-    assert [one["newly"] for one in found["keys"]] == [REQUESTS - ALLOWED]
+    assert [one["tally"]["newly"] for one in found["keys"]] == [REQUESTS - ALLOWED]
     assert found["first"] <= found["last"]
     assert await burst(product, clients) == [200] * REQUESTS
 
