@@ -107,7 +107,7 @@ class ChatRequest(fields.Common, kw_only=True):
     REFUSED: ClassVar[frozenset[str]] = frozenset({"functions"})
 
     # Required, unless the template says it.
-    model: fields.Name = ""
+    model: Annotated[str, Meta(max_length=fields.NAME_CHARS_MAX)] = ""
     messages: Annotated[list[Message], Meta(min_length=1, max_length=MESSAGES_MAX)] | None = None
     prompt: PromptField | None = None
     stored_tools: Annotated[list[ToolName], Meta(max_length=TOOLS_MAX)] | None = None
