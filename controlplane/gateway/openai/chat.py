@@ -189,6 +189,7 @@ def _read(request: ChatRequest, left: LeftOut, size: int, places: Sequence[str])
     return Ask(
         operation="chat",
         model=request.model,
+        fallbacks=tuple(request.models or ()),
         stream=bool(request.stream),
         include_usage=fields.include_usage(request),
         sampling=fields.sampling_of(
@@ -216,6 +217,7 @@ def _read(request: ChatRequest, left: LeftOut, size: int, places: Sequence[str])
         variables=request.chat_template_kwargs or {},
         user=request.safety_identifier or request.user or "",
         labels=request.metadata or {},
+        size_class=request.size_class,
     ).seeing()
 
 
