@@ -9,6 +9,7 @@ import os
 import sys
 import urllib.error
 import urllib.request
+from typing import Any
 from urllib.parse import quote
 
 TOKEN_FILE = os.environ.get("SLUICE_OPERATOR_TOKEN_FILE", "/run/secrets/operator/token")
@@ -17,7 +18,7 @@ ANSWER_S_MAX = 60
 NOT_FOUND = 404
 
 
-def post(url, body, token=""):
+def post(url: str, body: dict[str, Any], token: str = "") -> Any:
     """The answer to a POST; None where there is no such thing."""
     headers = {"Content-Type": "application/json"}
     if token:
@@ -32,7 +33,7 @@ def post(url, body, token=""):
         sys.exit(f"{url} answers {error.code}: {error.read().decode(errors='replace')}")
 
 
-def main(web, name, pool, models):
+def main(web: str, name: str, pool: str, models: str) -> None:
     with open(TOKEN_FILE) as file:
         operator = file.read().strip()
     post(f"{web}/api/fleet/nodes/{quote(name)}/remove", {}, operator)
