@@ -45,6 +45,7 @@ COMMANDS: Mapping[str, ConsoleCommand] = {
     "orgs link": ConsoleCommand(("setup_link",), "print a link to set a password"),
     "wallet": ConsoleCommand(("wallet",), "show a wallet, add funds, decide on grants"),
     "fleet": ConsoleCommand(("fleet",), "show, approve, drain and remove nodes"),
+    "plan": ConsoleCommand(("plan",), "plan the nodes of pools, and replay such plans"),
     "preflight": ConsoleCommand(("preflight",), "check a request before it is sent"),
     "compare": ConsoleCommand(("compare",), "compare four ways to call this deployment"),
 }
