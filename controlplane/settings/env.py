@@ -8,6 +8,33 @@ from urllib.parse import SplitResult, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
+from inference.secret_files import secret_given
+
+# Settings that are, or may hold, a secret: for each a file can be named instead, as NAME_FILE.
+SECRETS = frozenset(
+    {
+        "DATABASE_BACKUP_URL",
+        "DATABASE_GATEWAY_URL",
+        "DATABASE_OWNER_URL",
+        "DATABASE_URL",
+        "REDIS_URL",
+        "SLUICE_BACKUP_PASSPHRASE",
+        "SLUICE_CACHE_SALT_SECRET",
+        "SLUICE_CONNECTION_KEY",
+        "SLUICE_CONTENT_KEY",
+        "SLUICE_CONTENT_KEYS_BEFORE",
+        "SLUICE_EMAIL_PASSWORD",
+        "SLUICE_FACTOR_KEY",
+        "SLUICE_KEY_PEPPER",
+        "SLUICE_METRICS_TOKEN",
+        "SLUICE_OIDC_CLIENT_SECRET",
+        "SLUICE_OPERATOR_TOKEN",
+        "SLUICE_PLAYGROUND_TOKEN_KEY",
+        "SLUICE_SECRET_KEY",
+        "SLUICE_STRIPE_SECRET",
+        "SLUICE_WEBHOOK_KEY",
+    }
+)
 TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
 FALSE_WORDS = frozenset({"0", "false", "no", "off"})
 NETWORKS_MAX = 10_000
@@ -15,7 +42,12 @@ NETWORKS_MAX = 10_000
 
 def text(name: str, default: str = "") -> str:
     """The variable without surrounding space; an empty one counts as unset."""
-    return os.environ.get(name, "").strip() or default
+    if name not in SECRETS:
+        return os.environ.get(name, "").strip() or default
+    try:
+        return secret_given(os.environ, name) or default
+    except ValueError as error:
+        raise ImproperlyConfigured(f"{error}.") from None
 
 
 def boolean(name: str, default: bool) -> bool:

@@ -6,7 +6,13 @@ from csp.constants import NONE, SELF
 
 from controlplane.settings import env
 from controlplane.settings.gateway import GATEWAY_URL
-from controlplane.settings.secret_files import bytes_before, needed, secret, secrets_before
+from controlplane.settings.secret_files import (
+    FROM_VARIABLES,
+    bytes_before,
+    needed,
+    secret,
+    secrets_before,
+)
 
 if needed("web"):
     SECRET_KEY = secret("SLUICE_SECRET_KEY", "django")
@@ -110,3 +116,5 @@ CONTENT_SECURITY_POLICY = {
         "frame-ancestors": [NONE],
     }
 }
+# Variables that name a secret, by the file that it would be in.
+SECRET_VARIABLES = FROM_VARIABLES

@@ -18,7 +18,7 @@ from inference.contract.hosts import (
     HostOrders,
     HostReport,
 )
-from inference.node.enrol import kept_read, kept_write
+from inference.node.enrol import kept_read, kept_write, secret_of
 from inference.node.options import ENROL_VARIABLE, LOCAL_HOSTS, BadOption
 
 ANSWER_BYTES_MAX = 4 << 20
@@ -66,7 +66,7 @@ class ControlPlane:
         where there is no token, or it was used before. Raises BadOption."""
         file = data / CREDENTIAL_FILE
         kept = kept_read(file) if file.exists() else ""
-        token = environment.get(ENROL_VARIABLE, "")
+        token = secret_of(environment, ENROL_VARIABLE)
         if not token and not kept:
             raise BadOption(f"{ENROL_VARIABLE}: set it in the environment for the first start")
         try:

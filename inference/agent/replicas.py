@@ -25,7 +25,10 @@ from inference.contract.hosts import (
 from inference.node.options import CREDENTIAL_VARIABLE, ENROL_VARIABLE
 
 # What nodes do not inherit: neither the agent's token nor that of the hub.
-HIDDEN = (ENROL_VARIABLE, "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+HIDDEN = (
+    ENROL_VARIABLE, f"{ENROL_VARIABLE}_FILE", f"{CREDENTIAL_VARIABLE}_FILE", "HF_TOKEN",
+    "HUGGING_FACE_HUB_TOKEN",
+)  # fmt: skip
 # Its model or its options must be mended first: tried again, but rarely.
 HOPELESS, HOPELESS_S = (1, 2), 300.0
 DRAIN_S = 30

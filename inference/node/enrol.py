@@ -21,6 +21,7 @@ from inference.node.options import (
     LOCAL_HOSTS,
     BadOption,
 )  # fmt: skip
+from inference.secret_files import secret_given
 
 ENROL_PATH = "/api/fleet/enrol"
 ANSWER_BYTES_MAX = 64 * 1024
@@ -43,12 +44,12 @@ def credential(environment: Mapping[str, str], file: Path | None, enrolment: Enr
 
     Raises `BadOption` that says what is missing or what was refused.
     """
-    given = environment.get(CREDENTIAL_VARIABLE, "")
+    given = secret_of(environment, CREDENTIAL_VARIABLE)
     if given:
         return given
     if file is not None and file.exists():
         return kept_read(file)
-    token = environment.get(ENROL_VARIABLE, "")
+    token = secret_of(environment, ENROL_VARIABLE)
     if not token:
         raise BadOption(f"{CREDENTIAL_VARIABLE} or {ENROL_VARIABLE}: set one in the environment")
     if file is None:
@@ -59,6 +60,14 @@ def credential(environment: Mapping[str, str], file: Path | None, enrolment: Enr
     earned = _redeem(token, enrolment)
     kept_write(file, earned)
     return earned
+
+
+def secret_of(environment: Mapping[str, str], name: str) -> str:
+    """A secret by variable or file; empty where there is none. Raises BadOption."""
+    try:
+        return secret_given(environment, name)
+    except ValueError as error:
+        raise BadOption(str(error)) from error
 
 
 def control_plane_url(gateway: str) -> str:

@@ -19,7 +19,7 @@ from inference.contract.version import VERSION
 ROOT = Path(__file__).parents[2]
 # What an installation may have; all others are for tests and development.
 REQUIRED = ("web", "embedded", "node", "safety", "torch")
-OPTIONAL = ("redis", "embed", "torch-cpu", "torch-cuda", "vllm-cpu")
+OPTIONAL = ("redis", "embed", "torch-cpu", "torch-cuda", "vllm", "vllm-cpu")
 PIN = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^]]*\])?==([^\s;\\]+)", re.MULTILINE)
 HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 # In the tree itself: name, version, licence, place of the licence's text or of the files.

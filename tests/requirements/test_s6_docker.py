@@ -1,17 +1,21 @@
 """S6: what lies in docker/ fits the product: every path, command, option, variable and file exists.
 
-There is no Docker daemon where this runs: images are not built here.
+There is no Docker daemon where this runs: images are not built here. The files are held against the
+schema of compose files and read by hadolint.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import stat
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import jsonschema_rs
 import pytest
 import yaml
 from celery.bin.beat import beat
@@ -26,6 +30,8 @@ from tests.tidy.test_documents import read, told
 
 ROOT = Path(__file__).parents[2]
 DOCKER = ROOT / "docker"
+PACKAGING = ROOT / ".packaging"
+ALERTMANAGER = "alertmanager.yml"
 IMAGES = ("Dockerfile", "node.Dockerfile")
 VARIABLE = re.compile(r"\$\{(\w+)(?::[?-][^}]*)?\}")
 
@@ -86,12 +92,56 @@ def test_what_is_copied_exists_and_is_in_the_context(name: str) -> None:
 @pytest.mark.parametrize("name", IMAGES)
 def test_what_is_installed_is_there_and_nobody_is_root(name: str) -> None:
     run = " ".join(text for word, text in instructions(name) if word == "RUN")
-    locks = re.findall(r"requirements/[\w.-]+", run)
-    assert locks and all((ROOT / lock).exists() for lock in locks)
-    assert ("USER", "sluice") in instructions(name)
-    assert any(
-        re.fullmatch(r"python:3\.11\.\d+-slim-\w+", text) for word, text in instructions(name)
-    )
+    locks = set(re.findall(r"requirements/([\w-]+)\.txt", run))
+    locks |= {lock for found in re.findall(r'locks="?([\w -]+)', run) for lock in found.split()}
+    assert locks and all((ROOT / "requirements" / f"{lock}.txt").exists() for lock in locks)
+    copied = " ".join(text for word, text in instructions(name) if word == "COPY")
+    assert locks == set(re.findall(r"requirements/([\w-]+)\.txt", copied))
+    assert ("USER", "10001:10001") in instructions(name)
+    (base,) = (text for word, text in instructions(name) if word == "FROM")
+    assert re.fullmatch(r"python:3\.11\.\d+-slim-\w+", base)
+
+
+def test_hadolint_finds_nothing() -> None:
+    program = PACKAGING / "bin" / "hadolint"
+    assert program.exists(), "The tests need hadolint: make .packaging, as `make test` does."
+    done = subprocess.run(
+        [program, "--no-color", *(DOCKER / name for name in IMAGES)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_composition_is_valid() -> None:
+    vendored = PACKAGING / "check_jsonschema" / "builtin_schemas" / "vendor" / "compose-spec.json"
+    validator = jsonschema_rs.validator_for(json.loads(vendored.read_text()))
+    assert [error.message for error in validator.iter_errors(compose())] == []
+    wrong = compose()
+    wrong["services"]["web"]["read_onyl"] = True
+    assert not validator.is_valid(wrong)
+
+
+def test_no_service_may_do_more_than_it_must() -> None:
+    made = compose()["services"]
+    for name, service in made.items():
+        assert service["read_only"] is True and service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert set(service.get("cap_add", [])) <= {"NET_BIND_SERVICE", "CHOWN"}, name
+        assert service["logging"]["options"].keys() == {"max-size", "max-file"}, name
+        assert "/tmp" in service["tmpfs"], name
+        # Those that end by themselves, and nodes, which nobody can ask.
+        if name not in ("setup", "connector", "proxy-state", "node", "node-gpu"):
+            assert service["healthcheck"]["test"], name
+        if name != "proxy-state":
+            assert service["deploy"]["resources"]["limits"]["pids"], name
+    # Two that build one image at once would get in each other's way.
+    built = [service["image"] for service in made.values() if "build" in service]
+    assert sorted(built) == ["sluice", "sluice-node", "sluice-node-vllm"]
+
+
+def test_a_node_that_cannot_serve_is_not_started_for_ever() -> None:
+    for name in ("node", "node-gpu"):
+        assert re.fullmatch(r"on-failure:\d", compose()["services"][name]["restart"])
 
 
 def test_the_gateways_command_is_the_one_that_make_run_uses() -> None:
@@ -108,6 +158,10 @@ def test_the_nodes_command_is_one_that_nodes_take() -> None:
     for words in (value("node.Dockerfile", "CMD"), compose()["services"]["node"]["command"]):
         options = node_parser().parse_args([*entry[3:], *words])
         assert (ROOT / options.model / "config.json").exists()
+    gpu = compose()["services"]["node-gpu"]
+    options = node_parser().parse_args([*entry[3:], *gpu["command"]])
+    assert (options.engine, str(options.model)) == ("vllm", "/model")
+    assert any(volume.endswith(f":{options.model}:ro") for volume in gpu["volumes"])
 
 
 def test_commands_of_the_control_plane_exist() -> None:
@@ -130,21 +184,33 @@ def test_commands_of_the_control_plane_exist() -> None:
         assert probe.create_parser("manage.py", command).parse_args(options).process == name
 
 
-def test_every_variable_is_a_setting_and_every_secret_is_made() -> None:
+def test_every_variable_is_a_setting() -> None:
     settings = read() | told()
     for name, service in ours().items():
         unknown = service["environment"].keys() - settings
         assert unknown == set(), name
-    text = (DOCKER / "compose.yaml").read_text()
-    needed = {name for name in VARIABLE.findall(text) if f"${{{name}:?}}" in text}
-    needed |= {secret["environment"] for secret in compose()["secrets"].values()}
-    command = ["sh", str(DOCKER / "make-env.sh")]
-    made = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    secrets = dict(line.split("=", 1) for line in made.splitlines())
-    assert needed == set(secrets)
-    assert len(set(secrets.values())) == len(secrets)
+
+
+def test_each_secret_is_made_once_and_a_given_one_is_kept(tmp_path: Path) -> None:
+    folder = tmp_path / "secrets"
+
+    def made(**given: str) -> dict[str, str]:
+        command = ["sh", str(DOCKER / "make-secrets.sh"), str(folder)]
+        subprocess.run(command, check=True, env={**os.environ, **given})
+        return {file.name: file.read_text() for file in folder.iterdir()}
+
+    first = made(REDIS_PASSWORD="r" * 64)
+    assert first["redis"] == "r" * 64 and made(POSTGRES_PASSWORD="p" * 64) == first
+    for name, secret in compose()["secrets"].items():
+        assert secret == {"file": f"./secrets/{name}"}
+    # The node's token comes from the installation itself.
+    assert set(first) == set(compose()["secrets"]) - {"enrol-token"}
+    random = [text for name, text in first.items() if name != "alert-webhook"]
+    assert len(set(random)) == len(random)
     # Django asks for 50 characters.
-    assert all(len(secret) >= 50 and secret.isalnum() for secret in secrets.values())
+    assert all(len(secret) >= 50 and secret.isalnum() for secret in random)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()} == {0o444}
 
 
 def test_who_puts_a_proxy_before_it_names_it_in_env() -> None:
@@ -159,7 +225,7 @@ def test_who_puts_a_proxy_before_it_names_it_in_env() -> None:
         told = service["environment"]
         alone = {key: filled(told[key], {}) for key in given}
         assert alone == {
-            "SLUICE_TRUSTED_PROXIES": "",
+            "SLUICE_TRUSTED_PROXIES": "172.30.117.2",
             "SLUICE_HTTPS": "false",
             "SLUICE_ALLOWED_HOSTS": "localhost,127.0.0.1,web,",
             "SLUICE_PAGES_URL": "http://localhost:8080",
@@ -172,7 +238,9 @@ def test_who_puts_a_proxy_before_it_names_it_in_env() -> None:
         wanted = given | {"SLUICE_ALLOWED_HOSTS": hosts}
         wanted |= dict.fromkeys(origins, given["SLUICE_PAGES_URL"])
         assert behind.items() >= wanted.items(), name
-    text = (ROOT / "docs" / "observability.md").read_text().partition("\n## Containers\n")[2]
+    made = compose()
+    assert made["services"]["proxy"]["networks"]["default"]["ipv4_address"] == "172.30.117.2"
+    text = (ROOT / "docs" / "deployment.md").read_text().partition("\n## Containers\n")[2]
     assert all(f"`{name}" in text for name in given)
 
 
@@ -183,7 +251,9 @@ def test_services_name_what_exists() -> None:
             assert (DOCKER / service["build"]["context"]).resolve() == ROOT
             assert (ROOT / service["build"]["dockerfile"]).is_file()
         for volume in service.get("volumes", []):
-            source = volume.split(":")[0]
+            source = filled(volume, {}).split(":")[0]
+            if source == "./model":
+                continue
             there = (DOCKER / source).exists() if source.startswith(".") else source
             assert there is True or there in made["volumes"], (name, volume)
         assert set(service.get("depends_on", {})) <= set(made["services"])
@@ -207,9 +277,27 @@ def test_prometheus_scrapes_and_warns_of_what_is_there() -> None:
         for rule in alerts:
             assert rule["labels"]["severity"] in ("page", "ticket")
             assert rule["annotations"]["summary"]
-            assert (ROOT / rule["annotations"]["runbook"]).is_file(), rule["alert"]
+            link = rule["annotations"]["runbook_url"]
+            pages, _, slug = link.partition("/runbooks/")
+            assert pages == "{{ $externalLabels.pages }}"
+            assert (ROOT / "docs" / "runbooks" / f"{slug}.md").is_file(), rule["alert"]
             assert rule["expr"].count("(") == rule["expr"].count(")")
             assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
+
+
+def test_alerts_reach_somebody() -> None:
+    folder = DOCKER / "prometheus"
+    scraping = yaml.safe_load((folder / "prometheus.yml").read_text())
+    (pair,) = scraping["alerting"]["alertmanagers"][0]["static_configs"][0]["targets"]
+    service = compose()["services"][pair.removesuffix(":9093")]
+    assert f"--config.file=/etc/prometheus/{ALERTMANAGER}" in service["command"]
+    made = yaml.safe_load((folder / ALERTMANAGER).read_text())
+    (receiver,) = made["receivers"]
+    assert made["route"]["receiver"] == receiver["name"]
+    (hook,) = receiver["webhook_configs"]
+    assert Path(hook["url_file"]).name in service["secrets"]
+    variable = scraping["global"]["external_labels"]["pages"].strip("${}")
+    assert variable in compose()["services"]["prometheus"]["environment"]
 
 
 def test_the_dashboard_is_one_that_grafana_reads() -> None:
@@ -247,6 +335,8 @@ def test_ports_are_this_machines_alone_and_images_exact() -> None:
     made = compose()["services"]
     for name, service in made.items():
         for port in service.get("ports", []):
-            assert VARIABLE.sub("127.0.0.1", port).startswith("127.0.0.1:"), (name, port)
+            # The proxy with TLS is there for others.
+            closed = VARIABLE.sub("127.0.0.1", port).startswith("127.0.0.1:")
+            assert closed is (name != "proxy"), (name, port)
         if "build" not in service and service["image"] != "sluice":
             assert re.fullmatch(r"[\w./-]+:v?\d+\.\d+(\.\d+)?", service["image"]), name

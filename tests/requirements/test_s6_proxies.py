@@ -1,5 +1,6 @@
 """S6: the proxies that we ship: what a client makes up is gone, what the proxy saw arrives, and
-every prefix gets where it belongs. nginx and HAProxy run; Envoy's file is read as it documents.
+every prefix gets where it belongs. nginx, HAProxy and Caddy run; Envoy's file is read as it
+documents.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ from controlplane.settings.gateway import REGION_HEADER
 from tests.support.loopback import HOST, reserve_port
 from tests.support.raw import serving_app
 
-FOLDER = Path(__file__).parents[2] / "docker" / "proxies"
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "docker" / "proxies"
+PACKAGING = ROOT / ".packaging"
 # The proxy speaks to us from its own address; clients come from another of the same machine.
 TRUSTED = (f"{HOST}/32",)
 # Paths of a gateway that are not below /v1.
@@ -130,6 +133,14 @@ def adapted(name: str, ports: Mapping[str, int], certificate: Path, port: int) -
         text = text.replace(f"{upstream}.internal:8000", f"{HOST}:{at}")
     text = re.sub(r"/etc/(nginx|haproxy)/sluice", str(certificate / "sluice"), text)
     text = text.replace("listen 443 ssl", f"listen {HOST}:{port} ssl")
+    # Caddy gets no certificate here, and asks for the name, which this test's clients do not send.
+    text = text.replace(
+        "admin off", "admin off\n\tauto_https off\n\tdefault_sni sluice.example.org"
+    )
+    text = text.replace("https_port 8443", f"https_port {port}")
+    site = f"https://sluice.example.org {{\n\tbind {HOST}"
+    tls = f"\n\ttls {certificate}/sluice.pem {certificate}/sluice.key"
+    text = text.replace("{$SLUICE_SITE} {", site + tls)
     return text.replace("bind :443", f"bind {HOST}:{port}")
 
 
@@ -154,6 +165,16 @@ async def haproxy(text: str, folder: Path) -> AsyncIterator[None]:
 
 
 @contextlib.asynccontextmanager
+async def caddy(text: str, folder: Path) -> AsyncIterator[None]:
+    (folder / "Caddyfile").write_text(text)
+    found = shutil.which("caddy", path=PACKAGING / "bin")
+    assert found, "The tests need Caddy: make .packaging, as `make test` does."
+    homes = [f"XDG_{kind}_HOME={folder}" for kind in ("DATA", "CONFIG")]
+    async with running("env", *homes, found, "run", "--config", str(folder / "Caddyfile")):
+        yield
+
+
+@contextlib.asynccontextmanager
 async def running(program: str, *arguments: str) -> AsyncIterator[None]:
     found = shutil.which(program, path=SBIN)
     assert found, f"The tests need {program}: make tools."
@@ -167,7 +188,7 @@ async def running(program: str, *arguments: str) -> AsyncIterator[None]:
         await process.wait()
 
 
-RUN = {"nginx.conf": nginx, "haproxy.cfg": haproxy}
+RUN = {"nginx.conf": nginx, "haproxy.cfg": haproxy, "Caddyfile": caddy}
 
 
 @pytest.fixture(params=list(RUN))

@@ -44,6 +44,16 @@ GIVEN = {
     "beat": {"redis"},
     "connector": {"postgres-app", "key-pepper", "connection-key"},
 }  # fmt: skip
+# Services that run other images.
+OTHERS = {
+    "postgres": {"postgres-superuser", "postgres-owner"},
+    "redis": {"redis"},
+    "node": {"enrol-token"},
+    "node-gpu": {"enrol-token"},
+    "prometheus": {"metrics-token"},
+    "alertmanager": {"alert-webhook"},
+    "grafana": {"grafana"},
+}
 # These may share the volume `data`; the others have at most one of their own name.
 SHARED = {"setup", "web", "worker"}
 # A first page takes its time where many processes start.
@@ -70,10 +80,8 @@ def test_each_service_is_given_what_it_needs_and_nothing_else() -> None:
         volumes = {volume.partition(":")[0] for volume in service.get("volumes", [])}
         assert volumes <= ({"data"} if name in SHARED else {name}), name
     others = {name: made for name, made in compose()["services"].items() if name not in services}
-    assert {name: secrets_of(made) for name, made in others.items() if secrets_of(made)} == {
-        "prometheus": {"metrics-token"}
-    }
-    assert set(compose()["secrets"]) == set().union(*GIVEN.values())
+    assert {name: secrets_of(made) for name, made in others.items() if secrets_of(made)} == OTHERS
+    assert set(compose()["secrets"]) == set().union(*GIVEN.values(), *OTHERS.values())
 
 
 def test_the_document_tells_who_needs_what() -> None:

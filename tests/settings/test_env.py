@@ -1,11 +1,13 @@
 """Readers of environment variables: typed, bounded, and loud about the variable's name."""
 
+import re
 from pathlib import Path
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from controlplane.settings import env
+from tests.tidy.test_documents import read
 
 NAME = "SLUICE_TEST_VALUE"
 
@@ -112,3 +114,47 @@ def test_proxies_are_networks_or_addresses(monkeypatch: pytest.MonkeyPatch) -> N
         given(monkeypatch, word)
         with pytest.raises(ImproperlyConfigured, match=NAME):
             env.network_list(NAME)
+
+
+SECRET = "SLUICE_OIDC_CLIENT_SECRET"
+SECRET_WORDS = re.compile(r"KEY|SECRET$|TOKEN|PASS|PEPPER|DATABASE.*_URL|REDIS_URL")
+# They count or time keys and tokens.
+NO_SECRETS = {
+    "SLUICE_FIRST_TOKEN_S", "SLUICE_KEYS_PER_ORGANIZATION", "SLUICE_KEYS_PER_PROJECT",
+    "SLUICE_TOKENS_MS", "SLUICE_TOKEN_GAP_S",
+}  # fmt: skip
+
+
+def test_each_secret_may_come_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "secret"
+    file.write_text(" from-a-file\n")
+    monkeypatch.setenv(f"{SECRET}_FILE", str(file))
+    assert env.text(SECRET) == "from-a-file"
+    monkeypatch.setenv("DATABASE_URL_FILE", str(file))
+    file.write_text("postgres://sluice_app:secret@db/sluice")
+    found = env.url("DATABASE_URL", ("postgres",))
+    assert found is not None and found.password == "secret"
+    # What is no secret is not looked for in files.
+    monkeypatch.setenv(f"{NAME}_FILE", str(file))
+    assert env.text(NAME, "fallback") == "fallback"
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "told"),
+    [("given", "also", "not both"), ("", "", "is empty"), ("", None, "No such file")],
+)
+def test_a_secrets_file_that_cannot_be_used_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str, text: str | None, told: str
+) -> None:
+    file = tmp_path / "secret"
+    if text is not None:
+        file.write_text(text)
+    monkeypatch.setenv(SECRET, value)
+    monkeypatch.setenv(f"{SECRET}_FILE", str(file))
+    with pytest.raises(ImproperlyConfigured, match=f"{SECRET}.*{told}"):
+        env.text(SECRET)
+
+
+def test_every_setting_that_is_a_secret_is_known_as_one() -> None:
+    assert read() >= env.SECRETS
+    assert {name for name in read() if SECRET_WORDS.search(name)} - NO_SECRETS == env.SECRETS

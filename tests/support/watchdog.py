@@ -9,7 +9,7 @@ import signal
 import sys
 from pathlib import Path
 
-from controlplane.embedded.layout import embedded_layout
+from controlplane.embedded.layout import REDIS_PROGRAMS, embedded_layout
 from controlplane.embedded.processes import end_left_overs
 
 STOP_S_MAX = 5.0
@@ -20,7 +20,8 @@ def main() -> int:
     sys.stdin.buffer.read()
     data = Path(sys.argv[1])
     layout = embedded_layout(data)
-    end_left_overs("redis-server", layout.redis, polite=signal.SIGTERM, seconds=STOP_S_MAX)
+    for program in REDIS_PROGRAMS:
+        end_left_overs(program, layout.redis, polite=signal.SIGTERM, seconds=STOP_S_MAX)
     end_left_overs("postgres", layout.postgres, polite=signal.SIGINT, seconds=STOP_S_MAX)
     shutil.rmtree(data, ignore_errors=True)
     return 0

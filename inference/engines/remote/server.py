@@ -23,6 +23,7 @@ from inference.engines.remote.events import EventReader
 from inference.engines.remote.kinds import AUTO, BEARER, KINDS, kind_at, kind_of_owner, version_of
 from inference.engines.remote.patience import Patience, Silence
 from inference.errors import JobRefused, ModelError
+from inference.secret_files import secret_given
 
 KEY_VARIABLE = "SLUICE_UPSTREAM_KEY"
 API_PATH = "/v1"
@@ -93,7 +94,7 @@ class RemoteOptions:
     idle_timeout_s: float = IDLE_TIMEOUT_S
     first_byte_floor_s: float = FIRST_BYTE_FLOOR_S
     idle_floor_s: float = IDLE_FLOOR_S
-    key: str = field(default_factory=lambda: os.environ.get(KEY_VARIABLE, ""), repr=False)
+    key: str = field(default_factory=lambda: secret_given(os.environ, KEY_VARIABLE), repr=False)
 
     def __post_init__(self) -> None:
         if self.kv_role not in KV_ROLES:

@@ -13,7 +13,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from controlplane.core.keycheck import find_credentials, scan
 from controlplane.embedded.launch import Launch, Options
-from controlplane.embedded.layout import LayoutError, embedded_layout
+from controlplane.embedded.layout import REDIS_PROGRAMS, LayoutError, embedded_layout
 from controlplane.embedded.processes import Run, RunFile, ServerError, end_left_overs, living
 from controlplane.kernel.keys.format import redacted
 from inference.contract.version import VERSION
@@ -125,7 +125,8 @@ class Command(BaseCommand):
             self._write("Sluice is stopped.")
         left = runfile.end_children()
         layout = embedded_layout(data)
-        for program, folder in (("redis-server", layout.redis), ("postgres", layout.postgres)):
+        servers = [(program, layout.redis) for program in REDIS_PROGRAMS]
+        for program, folder in (*servers, ("postgres", layout.postgres)):
             if end_left_overs(program, folder, polite=signal.SIGINT, seconds=STOP_SECONDS_MAX):
                 left.append(program)
         runfile.release()
