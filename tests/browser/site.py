@@ -10,8 +10,9 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from http.client import HTTPConnection
@@ -170,6 +171,33 @@ class Processes:
             time.sleep(0.1)
         logs = "\n".join(log.read_text()[-3_000:] for log in self._folder.glob("*.log"))
         raise AssertionError(f"no {words} within {START_S_MAX:g} s: {logs}")
+
+
+@contextmanager
+def connector(site: Site) -> Iterator[None]:
+    """What calls other servers, as `sluice run` starts it."""
+    argv = ["manage.py", "connector", "--gateway", f"ws://127.0.0.1:{site.port}"]
+    with _beside(argv, {"SLUICE_ROLE": "connector"}):
+        yield
+
+
+@contextmanager
+def agent(site: Site, token: str, folder: Path, name: str) -> Iterator[None]:
+    """The agent of a host that was just added."""
+    argv = ["-m", "inference.agent", "--name", name, "--data", str(folder), "--models"]
+    argv += [str(settings.SHIPPED_MODEL_DIR.parent), "--control", f"http://127.0.0.1:{site.port}"]
+    with _beside(argv, {"SLUICE_ENROL_TOKEN": token}):
+        yield
+
+
+@contextmanager
+def _beside(argv: list[str], environment: dict[str, str]) -> Iterator[None]:
+    whole = {**os.environ, **environment}
+    process = subprocess.Popen([sys.executable, *argv], env=whole, cwd=settings.BASE_DIR)
+    try:
+        yield
+    finally:
+        end_process(process)
 
 
 def end_process(process: subprocess.Popen[bytes]) -> None:
