@@ -91,6 +91,7 @@ def burn_down(*, actor: Actor, organization: UUID, objective_id: UUID) -> BurnDo
         changes = models.Change.objects.filter(objective=objective, created_at__gte=opens)
         own = sorted(Mark(change.created_at, change.text) for change in changes)[-MARKS_MAX:]
         alerts = models.Alert.objects.filter(objective=objective, created_at__gte=opens)
+        alerts = alerts.select_related("objective")
         shown = list(alerts.order_by("-created_at")[:ALERTS_SHOWN_MAX])
         months = _months(objective)
     others = marks_between(actor=actor, organization=organization, start=opens, end=timezone.now())
