@@ -18,7 +18,7 @@ from tests.browser.site import Site, connector, elsewhere
 from tests.browser.watch import Watch, check
 from tests.support.hosted import OUTPUT_TOKENS, PROMPT_TOKENS, SECRET, UPSTREAM, hosted_provider
 
-MONTH = True
+PAST = "month"
 READY_S_MAX = 240.0
 LOOK_MS = 500
 MODEL = "loop"

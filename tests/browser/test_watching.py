@@ -11,33 +11,14 @@ from controlplane.core.audit.entries import OPERATOR
 from controlplane.fleet.models import Node
 from controlplane.fleet.services import node_credential_create, node_remove
 from tests.browser.site import NODE, Site, elsewhere
-from tests.browser.watch import Watch, check
+from tests.browser.watch import Watch
 
 RANGE = "range=6h"
 # Several times what such a page waits until it asks again.
 PERIODS_MS = 10_000
 
 
-def _paths(site: Site) -> list[str]:
-    return [
-        "/keys",
-        "/limits",
-        "/spend",
-        f"/requests?{RANGE}&sort=cost",
-        f"/requests/{site.requests[-1].hex}?{RANGE}",
-        f"/fleet?{RANGE}",
-    ]
-
-
-def test_pages_are_accessible_and_fit(site: Site, watch: Watch) -> None:
-    page = watch.sign_in(site)
-    for path in _paths(site):
-        page.goto(path)
-        _until_drawn(page)
-        check(page)
-
-
-def _until_drawn(page: Page) -> None:
+def until_drawn(page: Page) -> None:
     for plot in page.locator(".plot").all():
         if "No data" not in plot.inner_text():
             expect(plot.locator(".main-svg").first).to_be_visible()
@@ -73,7 +54,9 @@ def test_the_list_is_narrowed_by_its_shares_and_taken_away(site: Site, watch: Wa
     assert table.value.suggested_filename == "sluice-requests.csv"
     page.locator("#results tbody a").last.press("Enter")
     expect(page.get_by_role("heading", name="What happened")).to_be_visible()
-    expect(page.get_by_role("region", name="What happened")).to_contain_text("Version 1 of the prices of tiny")
+    expect(page.get_by_role("region", name="What happened")).to_contain_text(
+        "Version 1 of the prices of tiny"
+    )
 
 
 def _idle(name: str) -> Node:
