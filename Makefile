@@ -21,6 +21,7 @@ TORCH_LOCKS := $(addprefix requirements/,torch.txt torch-cpu.txt torch-cuda.txt)
 RUN_STAMP := $(VENV)/.installed-run-$(call sum,$(RUN_LOCKS) requirements/redis.txt $(TORCH_LOCKS))
 EMBED_STAMP := $(VENV)/.installed-embed-$(call sum,requirements/embed.txt)
 DEV_STAMP := $(VENV)/.installed-dev-$(call sum,requirements/dev.txt)
+DOCS_STAMP := $(VENV)/.installed-docs-$(call sum,requirements/docs.txt)
 # Asked first, since a torch built for this machine's own accelerator may already be there.
 HAS_TORCH = $(PY) -c 'from importlib.metadata import version as v; \
 	exit(v("torch").split("+")[0] != "$(shell sed -n 's/^torch==\([0-9.]*\).*/\1/p' requirements/torch.in)")'
@@ -56,10 +57,10 @@ AGENTS := tests/clients/agents
 AGENTS_STAMP := $(AGENTS)/node_modules/.installed-$(call sum,$(AGENTS)/package-lock.json)
 CLIENT_STAMPS := $(foreach name,$(CLIENTS),$(call client_stamp,$(name))) $(AGENTS_STAMP)
 CLIENTS_KIB_MIN := 5000000
-TEST_STAMPS = $(RUN_STAMP) $(EMBED_STAMP) $(DEV_STAMP) tools $(NODE_STAMP) $(VLLM_STAMP) \
+TEST_STAMPS = $(RUN_STAMP) $(EMBED_STAMP) $(DEV_STAMP) $(DOCS_STAMP) tools $(NODE_STAMP) $(VLLM_STAMP) \
 	$(TRITON_STAMP) $(NIXL_STAMP)
 
-.PHONY: help torch run test test-fast test-durations test-coverage test-mutants test-clients check screenshots test-triton prebuilt wheel sbom vllm-env bench-gateway bench-check bench-interpreters bench-reference bench-routing bench-attached bench-batch bench-soak bench-exports fuzz bench-engine bench-gpu bench-fleet bench-faults bench-money bench-telemetry requirements tools clean
+.PHONY: help torch run test test-fast test-durations test-coverage test-mutants test-clients check screenshots test-triton prebuilt docs wheel sbom vllm-env bench-gateway bench-check bench-interpreters bench-reference bench-routing bench-attached bench-batch bench-soak bench-exports fuzz bench-engine bench-gpu bench-fleet bench-faults bench-money bench-telemetry requirements tools clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -111,7 +112,10 @@ test-clients: $(RUN_STAMP) $(EMBED_STAMP) $(DEV_STAMP) tools $(NODE_STAMP) $(VLL
 prebuilt: $(RUN_STAMP) ## The compact engine's C code for machines without a compiler, with the engine's sources
 	$(PY) -m inference.compact.native.prebuild
 
-wheel: $(RUN_STAMP) ## The wheel of this release, the same bytes each time, into var/release
+docs: $(RUN_STAMP) $(DOCS_STAMP) ## The documentation as a site in var/docs, which the product serves at /docs
+	@$(PY) -m tests.release.site var/docs
+
+wheel: $(RUN_STAMP) $(DOCS_STAMP) ## The wheel of this release, the same bytes each time, into var/release
 	@$(PY) -m tests.release.wheel var/release
 
 sbom: $(RUN_STAMP) ## What is installed: CycloneDX into var/release, notices into docs/third-party.md
@@ -168,7 +172,7 @@ fuzz: $(RUN_STAMP) $(DEV_STAMP) ## Hostile requests and node frames on the real 
 	$(PY) -m tests.fuzz $(if $(SECONDS),--seconds $(SECONDS))
 
 requirements: $(DEV_STAMP) ## Compile requirements/*.in to hashed lists that agree with each other
-	@cd requirements && set -e && before="" && for name in web embedded redis node safety dev; do \
+	@cd requirements && set -e && before="" && for name in web embedded redis node safety dev docs; do \
 		../$(PY) -m uv pip compile -q --universal --python-version 3.11 --generate-hashes \
 			--no-emit-package torch --no-annotate --no-header $$before $(UV_FLAGS) \
 			$$name.in -o $$name.txt; \
@@ -231,6 +235,11 @@ $(DEV_STAMP): | $(PY)
 	@echo "Installing tools of the tests ..."
 	@$(PIP) -q --require-hashes -r requirements/dev.txt
 	@rm -f $(VENV)/.installed-dev-* && touch $@
+
+$(DOCS_STAMP): | $(PY)
+	@echo "Installing what builds the documentation ..."
+	@$(PIP) -q --require-hashes -r requirements/docs.txt
+	@rm -f $(VENV)/.installed-docs-* && touch $@
 
 # The list is complete but for what vLLM does without, so nothing else may be resolved.
 $(VLLM_STAMP): | $(PY)

@@ -33,6 +33,7 @@ COMMANDS: Mapping[str, ConsoleCommand] = {
     "doctor": ConsoleCommand(("doctor",), "check this machine, and say what to do"),
     "backup": ConsoleCommand(("backup",), "back up database and secrets while it serves"),
     "restore": ConsoleCommand(("restore",), "restore a backup into an empty installation"),
+    "upgrade": ConsoleCommand(("upgrade",), "bring the database to this release, or check"),
     "load": ConsoleCommand(("load",), "load a server within bounds, and compare runs"),
     "config": ConsoleCommand(("config",), "export, validate, diff or apply the configuration"),
     "keys check": ConsoleCommand(("sluice", "key-check"), "find credentials in files, offline"),

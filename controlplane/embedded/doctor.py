@@ -54,6 +54,11 @@ def findings(host: str, port: int) -> list[DoctorFinding]:
     ]
 
 
+def servers() -> list[DoctorFinding]:
+    """Whether PostgreSQL and Redis answer, and are new enough."""
+    return [_postgres(Path(settings.DATA_DIR), True), _redis(Path(settings.DATA_DIR), True)]
+
+
 def _python(version: tuple[int, ...]) -> DoctorFinding:
     told, newest = ".".join(map(str, version)), ".".join(map(str, PYTHON_TESTED_MAX))
     if version < PYTHON_MIN:

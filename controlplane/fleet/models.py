@@ -77,12 +77,14 @@ class NodeCredential(BaseModel):
 class Gateway(models.Model):
     """A gateway process that lives; rows are written by its own heartbeats and removed without.
 
-    `url` is where nodes dial it, empty where it does not say. Of each rate limit it may count
+    `url` is where nodes dial it, empty where it does not say, and `pools` are those whose nodes it
+    takes, all where there are none. Of each rate limit it may count
     1/`share_of` alone while Redis is down, nothing where that is 0.
     """
 
     instance = models.CharField(max_length=32, primary_key=True)
     url = models.CharField(max_length=200, default="", blank=True)
+    pools = ArrayField(models.CharField(max_length=50), default=list, blank=True)
     started_at = models.DateTimeField()
     heartbeat_at = models.DateTimeField()
     share_of = models.PositiveIntegerField(default=0)

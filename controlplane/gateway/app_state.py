@@ -78,6 +78,10 @@ class AppState:
         self.bodies = bodies_budget()
         self._tasks: set[asyncio.Task[None]] = set()
 
+    @property
+    def pools(self) -> frozenset[str]:
+        return self.fleet.pools
+
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run work that must end even if the request's own task is cancelled."""
         task = asyncio.get_running_loop().create_task(work)

@@ -4,12 +4,15 @@ Stage 1 makes the plan, the pipeline walks its steps. A request that no rule mat
 the model that it names.
 """
 
+from collections.abc import Collection
+
 import msgspec
 
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.refusal import (
     Refusal,
     bad_field,
+    misdirected,
     model_not_allowed,
     rule_not_allowed,
     unknown_model,
@@ -19,7 +22,7 @@ from controlplane.kernel import rules
 from controlplane.kernel.receipt import PassedStep
 from inference.contract.frames import BYTES_PER_TOKEN
 
-NOT_ALLOWED = "model_not_allowed"
+NOT_ALLOWED, POOL_ELSEWHERE = "model_not_allowed", "pool_elsewhere"
 # What a model of each task does, and where that is asked for.
 _DOES = {
     "embed": ("is an embedding model and does not generate text", "/v1/embeddings"),
@@ -94,6 +97,21 @@ def make_plan(request: bytes, ask: Ask, key: KeyRecord, snapshot: Snapshot) -> R
     priority = key.priority if rule.priority is None or key.batch else rule.priority
     priced = tuple(_priced(step, key.project, priority) for step in steps)
     return RoutePlan(rule, priority, priced, tuple(unfit))
+
+
+def within(plan: RoutePlan, pools: Collection[str]) -> RoutePlan:
+    """The plan without later steps in pools of other gateways; raises `Refusal` for the first."""
+    if not pools or all(step.pool in pools for step in plan.steps):
+        return plan
+    if plan.steps[0].pool not in pools:
+        raise misdirected(plan.steps[0].model.name)
+    unfit = (
+        PassedStep(step.number, step.model.name, step.pool, POOL_ELSEWHERE)
+        for step in plan.steps
+        if step.pool not in pools
+    )
+    here = tuple(step for step in plan.steps if step.pool in pools)
+    return msgspec.structs.replace(plan, steps=here, unfit=(*plan.unfit, *unfit))
 
 
 def _direct(ask: Ask, key: KeyRecord, snapshot: Snapshot) -> RoutePlan:

@@ -13,6 +13,7 @@ from controlplane.kernel.limits import ReachedLimit
 NO_RETRY = (("x-should-retry", "false"),)
 NODE_RETRY_S = 5
 BAD_REQUEST = 400
+MISDIRECTED = 421
 UNAVAILABLE = 503
 
 
@@ -114,6 +115,12 @@ def no_node(model: str) -> Refusal:
     """503: nothing serves this model just now; said at once, before anything is spent."""
     message = f"No node serves '{model}' at the moment. Try again in {NODE_RETRY_S} s."
     return unavailable("no_node_available", message, retry_after_s=NODE_RETRY_S)
+
+
+def misdirected(model: str) -> Refusal:
+    """421: nodes of the model's pool are on other gateways, where a proxy can send it unchanged."""
+    message = f"This gateway does not serve '{model}'. Send the request to a gateway of its pool."
+    return Refusal(MISDIRECTED, "pool_elsewhere", message)
 
 
 def timed_out(deadline_s: int) -> Refusal:

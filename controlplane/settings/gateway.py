@@ -9,6 +9,8 @@ GATEWAY_URL = env.text("SLUICE_GATEWAY_URL")
 PAGES_ORIGINS = env.words("SLUICE_PAGES_ORIGINS")
 # Where nodes dial this process, from wherever they stand; without it no other gateway tells them.
 ADVERTISE_URL = env.address("SLUICE_ADVERTISE_URL", ("ws", "wss"), chars_max=200)
+# The pools whose nodes this process takes and whose requests it serves; all where none is named.
+POOLS = env.words("SLUICE_POOLS")
 # How many gateway processes `manage.py sluice run` keeps: one for each core that serves traffic.
 GATEWAYS_MAX = 64
 GATEWAYS = env.integer("SLUICE_GATEWAYS", 1, least=1, most=GATEWAYS_MAX)

@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from django import forms, template
+from django.conf import settings
 from django.forms import BoundField
 from django.forms.utils import flatatt
 from django.template import Context
@@ -59,6 +60,12 @@ def usd_exact(nano: int) -> str:
 def release() -> str:
     """The version of these pages."""
     return VERSION
+
+
+@register.simple_tag
+def documentation() -> str:
+    """Where the documentation is; empty where its site has not been built."""
+    return "/docs/" if (settings.DOCS_DIR / "index.html").exists() else ""
 
 
 @register.filter

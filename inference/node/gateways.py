@@ -1,4 +1,5 @@
-"""The gateways that a node dials: those it was started with, always, and those that they list.
+"""The gateways that a node dials: those it was started with, always, and those that they list
+which take nodes of its pool.
 
 Every link receives the list of all live gateways. It is evaluated here; the links do the dialling.
 """
@@ -21,9 +22,11 @@ class GatewayLinks:
         self,
         seeds: Sequence[str],
         *,
+        pool: str,
         dial: Callable[[str], GatewayLink],
         drop: Callable[[GatewayLink], None],
     ) -> None:
+        self._pool = pool
         self._dial = dial
         self._drop = drop
         self._seeds = frozenset(seeds)
@@ -38,7 +41,8 @@ class GatewayLinks:
         return iter(self.by_url.values())
 
     def __len__(self) -> int:
-        return len(self.by_url)
+        """How many lead to gateways that take this node, as far as is known."""
+        return sum(not link.elsewhere for link in self.by_url.values())
 
     def send_all(self, data: bytes) -> None:
         """Send an encoded frame over every link."""
@@ -53,7 +57,7 @@ class GatewayLinks:
         known = self._lists[link.url] = tuple(gateways)
         for address in known:
             url = self._usable(address.url)
-            if url is None or url in self.by_url:
+            if url is None or url in self.by_url or not address.takes(self._pool):
                 continue
             if len(self.by_url) >= GATEWAYS_MAX:
                 log.warning("gateway not dialled url=%s: there are %d already", url, GATEWAYS_MAX)

@@ -34,6 +34,7 @@ CLOSE_PROTOCOL = 1002
 CLOSE_TRY_LATER = 1013
 CLOSE_FENCED = 4409
 CLOSE_REPLACED = 4410
+CLOSE_ELSEWHERE = 4421
 BACKOFF_DOUBLINGS_MAX = 10
 SESSION_BYTES = 16
 _REFUSALS = {
@@ -69,6 +70,9 @@ class LinkHub(Protocol):
 
     def on_lost(self, link: GatewayLink) -> None:
         """The link is over, or was refused after our hello."""
+
+    def reached(self) -> bool:
+        """Some link is up."""
 
     def reached_otherwise(self, link: GatewayLink) -> bool:
         """Another link is up to the gateway that this one led to last."""
@@ -115,12 +119,14 @@ class Session:
 class GatewayLink:
     """The node's side of one link; `connected` from welcome to loss, but for a break.
 
-    `gateway` is the instance id of the process that it led to last.
+    `gateway` is the instance id of the process that it led to last; where `elsewhere` is set that
+    takes no nodes of our pool.
     """
 
     def __init__(self, url: str, credential: str, hub: LinkHub) -> None:
         self.url = url
         self.connected = False
+        self.elsewhere = False
         self.gateway = ""
         self._credential = credential
         self._hub = hub
@@ -159,8 +165,7 @@ class GatewayLink:
                 if error.rcvd is not None and error.rcvd.code == CLOSE_FENCED:
                     raise Fenced(error.rcvd.reason) from error
                 self._warn(f"closed: {error}")
-                if error.rcvd is not None and error.rcvd.code == CLOSE_REPLACED:
-                    await self._rest()
+                await self._rest(None if error.rcvd is None else error.rcvd.code)
             except (OSError, TimeoutError, WebSocketException, BadFrame) as error:
                 self._warn(f"{type(error).__name__}: {error}")
             await asyncio.sleep(pause_s + self._backoff_s())
@@ -202,15 +207,21 @@ class GatewayLink:
         self._step_sent_s = now_s
         self.send(step)
 
-    async def _rest(self) -> None:
-        """Two addresses lead to one gateway, which keeps the newer link: dial once that is gone.
-
-        Without it each would keep replacing the other.
+    async def _rest(self, code: int | None) -> None:
+        """Where two addresses lead to one gateway, which keeps the newer link, dial once that is
+        gone: else each would keep replacing the other. Where it serves other pools, seldom.
         """
-        while self._hub.reached_otherwise(self):
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._leaving.wait(), options.HOUSEKEEPING_S)
-                return
+        self.elsewhere = code == CLOSE_ELSEWHERE
+        if self.elsewhere:
+            await self._wait(options.ELSEWHERE_S if self._hub.reached() else options.BACKOFF_MAX_S)
+        leaves = self._leaving.is_set
+        while code == CLOSE_REPLACED and self._hub.reached_otherwise(self) and not leaves():
+            await self._wait(options.HOUSEKEEPING_S)
+
+    async def _wait(self, seconds: float) -> None:
+        """For so long, or until the link is hung up."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._leaving.wait(), seconds)
 
     async def _connect_once(self) -> None:
         local = urlsplit(self.url).hostname in options.LOCAL_HOSTS

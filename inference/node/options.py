@@ -32,6 +32,8 @@ GATEWAYS_MAX = 256
 UNLISTED_S = 10.0
 # A gateway that no list has held for so long, and that cannot be reached, is dead.
 GONE_S = 5.0
+# When an address is dialled again whose gateway takes no nodes of this pool, if another does.
+ELSEWHERE_S = 60.0
 HOUSEKEEPING_S = 1.0
 PROBE_TIMEOUT_S = 120.0
 PROBE_INTERVAL_S = 60.0

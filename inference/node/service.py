@@ -73,7 +73,9 @@ class Node:
         self._tasks: set[asyncio.Task[None]] = set()
         facts = engine.facts
         self._credits = CreditShares(min(options.credits or facts.credits, facts.credits))
-        self.links = GatewayLinks(options.gateways, dial=self._dial, drop=self._drop)
+        self.links = GatewayLinks(
+            options.gateways, pool=options.pool, dial=self._dial, drop=self._drop
+        )
         self._news = CacheNews(self.links.send_all)
 
     async def start(self) -> None:
@@ -230,6 +232,9 @@ class Node:
             self._prompts.cancel(request)
         if lost:
             log.warning("jobs cancelled count=%d url=%s", len(lost), link.url)
+
+    def reached(self) -> bool:
+        return bool(self.links.connected())
 
     def reached_otherwise(self, link: GatewayLink) -> bool:
         return any(each.gateway == link.gateway for each in self.links.connected())

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from controlplane.gateway.ask import Ask, Inputs
-from controlplane.gateway.plan import make_plan
+from controlplane.gateway.plan import make_plan, within
 from controlplane.gateway.refusal import Refusal
 from controlplane.gateway.snapshot import ModelRecord, Snapshot
 from controlplane.kernel.ids import new_request_id
@@ -78,6 +78,18 @@ def test_each_step_has_the_default_output_of_its_own_model() -> None:
     known = snapshot(chain("large", "small"), small={"output_tokens_default": 16, "pool": "s"})
     plan = make_plan(REQUEST, ask(), make_key(), known)
     assert [(step.pool, step.output_tokens) for step in plan.steps] == [("default", 64), ("s", 16)]
+
+
+def test_of_a_gateway_with_pools_the_first_step_refuses_and_later_ones_are_left_out() -> None:
+    known = snapshot(chain("large", "small", "large"), small={"pool": "s"})
+    plan = make_plan(REQUEST, ask(), make_key(), known)
+    assert within(plan, ()) is plan and within(plan, {"s", "default"}) is plan
+    here = within(plan, {"default"})
+    assert [step.number for step in here.steps] == [1, 3]
+    assert [(each.step, each.reason) for each in here.unfit] == [(2, "pool_elsewhere")]
+    with pytest.raises(Refusal) as caught:
+        within(plan, {"s"})
+    assert (caught.value.status, caught.value.code) == (421, "pool_elsewhere")
 
 
 @pytest.mark.parametrize(("own", "expected"), [(None, 0), (2, 2)])

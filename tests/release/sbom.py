@@ -32,7 +32,8 @@ UNKNOWN = "not installed here; see the package"
 HEAD = """# Third-party notices
 
 Made by `make sbom` from `requirements/`. Sluice itself is under the Apache License 2.0. None of the
-packages is part of the wheel, which names them as dependencies; the files are.
+packages is part of the wheel, which names them as dependencies; the files are, and the pages of its
+documentation hold scripts and styles of Sphinx (BSD-2-Clause) and Furo (MIT).
 
 ## Files in the tree
 

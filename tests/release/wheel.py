@@ -1,4 +1,7 @@
-"""`make wheel`: the product as one wheel, from the tracked files, the same bytes each time."""
+"""`make wheel`: the product as one wheel, from the tracked files, the same bytes each time.
+
+The documentation's site is in it, which is built for that.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,15 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tests.release import site
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("controlplane", "frontend", "inference")
 BESIDE = ("pyproject.toml", "README.md", "LICENSE", "requirements")
 RUNBOOKS = "docs/runbooks"
 # Where the settings look for them in an installed wheel.
 RUNBOOKS_PACKED = "controlplane/runbooks"
+DOCUMENTATION_PACKED = "controlplane/documentation"
 FILE_MODE = 0o644
 # The times in a wheel are of no use to anybody: those of a zip file's first day.
 EPOCH_S = "315532800"
@@ -39,6 +45,7 @@ def build(target: Path) -> Path:
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, copy)
             copy.chmod(FILE_MODE)
+        site.build(Path(folder, DOCUMENTATION_PACKED))
         subprocess.run(
             [sys.executable, "-c", BUILD, str(target.resolve())],
             cwd=folder,

@@ -38,5 +38,6 @@ def test_every_setting_is_documented() -> None:
 
 
 def test_the_readme_leads_to_every_document() -> None:
-    documents = {f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")}
+    # The first page of the site says the same in its own way.
+    documents = {f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")} - {"docs/index.md"}
     assert set(LINK.findall((ROOT / "README.md").read_text())) == documents

@@ -18,6 +18,13 @@ FUNCTION_LINES_MAX = 60
 BANNED = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X")) + r")\b")
 NO_CHECK = "no" + "qa"
 BARE_IGNORE = re.compile(r"#\s*type:\s*" + r"ignore(?!\[)")
+PRODUCT = ("controlplane", "frontend", "inference", "manage.py")
+PRODUCT_LINES_MAX = 100_000
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+# What else counts, each with how its comments begin.
+BESIDE_PYTHON = {
+    ".html": "{#", ".css": "/*", ".js": "//", ".sql": "--", ".c": "//", ".h": "//",
+}  # fmt: skip
 SKIPS = {"skip", "skipif", "xfail", "importorskip"}
 
 
@@ -40,6 +47,21 @@ def shown(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+def code_lines(path: Path) -> int:
+    """Lines of a file of Python that are neither blank nor comments nor docstrings."""
+    lines = path.read_text().splitlines()
+    code = {
+        number for number, line in enumerate(lines, 1) if line.strip() and line.strip()[0] != "#"
+    }
+    for node in ast.walk(tree(path)):
+        body = getattr(node, "body", None)
+        if isinstance(node, DOCUMENTED) and body and isinstance(body[0], ast.Expr):
+            told = body[0]
+            if isinstance(told.value, ast.Constant) and isinstance(told.value.value, str):
+                code -= set(range(told.lineno, (told.end_lineno or 0) + 1))
+    return len(code)
+
+
 def skips(path: Path) -> list[int]:
     """Lines that skip a test."""
     return [
@@ -49,6 +71,23 @@ def skips(path: Path) -> list[int]:
         and node.attr in SKIPS
         and ast.unparse(node).startswith("pytest.")
     ]
+
+
+def test_the_product_stays_within_its_bound() -> None:
+    """Without tests, benchmarks, migrations, blank lines, comments and docstrings."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", *PRODUCT]
+    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    total = 0
+    for name in listed.stdout.splitlines():
+        path = ROOT / name
+        if not path.exists() or {"migrations", "vendor"} & set(path.parts):
+            continue
+        if path.suffix == ".py":
+            total += code_lines(path)
+        elif (comment := BESIDE_PYTHON.get(path.suffix)) is not None:
+            stripped = (line.strip() for line in path.read_text().splitlines())
+            total += sum(bool(line) and not line.startswith(comment) for line in stripped)
+    assert 10_000 < total < PRODUCT_LINES_MAX
 
 
 def test_files_are_short() -> None:

@@ -26,7 +26,9 @@ HEARTBEAT_S = 1.0
 # The table's own bound, in `fleet/sql/functions/gateways.sql`, is 5 s.
 LEASE_S = 4.0
 LEAVE_S_MAX = 0.5
-_ALIVE = "SELECT gateway, gateway_url, granted FROM fleet_gateway_alive(%s, %s, %s)"
+_ALIVE = (
+    "SELECT gateway, gateway_url, granted, gateway_pools FROM fleet_gateway_alive(%s, %s, %s, %s)"
+)
 _LEAVE = "SELECT fleet_gateway_leave(%s)"
 _log = structlog.get_logger(__name__)
 
@@ -46,11 +48,18 @@ class GatewayList(PostgresSession):
     name = "gateways"
 
     def __init__(
-        self, conninfo: str, *, instance: str, url: str, changed: Callable[[Addresses], None]
+        self,
+        conninfo: str,
+        *,
+        instance: str,
+        url: str,
+        pools: tuple[str, ...] = (),
+        changed: Callable[[Addresses], None],
     ) -> None:
         super().__init__(conninfo)
         self._instance = instance
         self._url = url
+        self._pools = list(pools)
         self._changed = changed
         self._share = NO_SHARE
         self._lease_ends_s = 0.0
@@ -106,14 +115,18 @@ class GatewayList(PostgresSession):
 
     async def _say(self, connection: Connection) -> None:
         asked_s, held = monotonic_s(), self.share
-        cursor = await connection.execute(_ALIVE, [self._instance, self._url, held.gateways])
+        cursor = await connection.execute(
+            _ALIVE, [self._instance, self._url, held.gateways, self._pools]
+        )
         rows = await cursor.fetchall()
         granted: int = rows[0][2]
         if granted != held.gateways:
             self._share = Division(granted, monotonic_s())
             _log.info("limits are divided again", live=len(rows), share_of=granted)
         self._lease_ends_s = asked_s + LEASE_S
-        current = tuple(GatewayAddress(instance=row[0], url=row[1]) for row in rows)
+        current = tuple(
+            GatewayAddress(instance=row[0], url=row[1], pools=tuple(row[3])) for row in rows
+        )
         if current != self.current:
             # Whoever was in a list and is in none any more is gone at once.
             self._gone_s |= {each.instance: 0.0 for each in current}

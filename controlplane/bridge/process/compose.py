@@ -85,6 +85,7 @@ class RunningGateway:
             instance,
             ticket_key=ticket_key(settings.KEY_PEPPER),
             on_report=self._on_report,
+            pools=settings.POOLS,
             port=self.fleet_port,
         )
         self.standings = PostgresStandings(conninfo)
@@ -100,6 +101,7 @@ class RunningGateway:
             conninfo,
             instance=instance,
             url=settings.ADVERTISE_URL,
+            pools=settings.POOLS,
             changed=self.fleet.tell_gateways,
         )
         self._limiter: RedisLimiter | None = None

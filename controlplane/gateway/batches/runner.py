@@ -19,7 +19,7 @@ from controlplane.gateway.pipeline import serve
 from controlplane.gateway.ports import FinishedRequest, Keys, LedgerAway
 from controlplane.gateway.ports_contents import BatchQuestion
 from controlplane.gateway.progress import Trail
-from controlplane.gateway.refusal import UNAVAILABLE, Refusal, bad_key, internal_error
+from controlplane.gateway.refusal import MISDIRECTED, UNAVAILABLE, Refusal, bad_key, internal_error
 from controlplane.gateway.snapshot import KeyRecord
 from controlplane.kernel.clock import monotonic_s
 from controlplane.kernel.ids import new_request_id, public_request
@@ -113,7 +113,7 @@ class LineOut:
     def refuse(self, refusal: Refusal, trail: Trail) -> None:
         self.status, self.body = refusal.status, msgspec.json.encode(refusal.body)
         limited = refusal.status == LIMITED and refusal.code != "insufficient_quota"
-        self.temporary = limited or refusal.status == UNAVAILABLE
+        self.temporary = limited or refusal.status in (UNAVAILABLE, MISDIRECTED)
 
     def end(self, data: bytes, trail: Trail) -> None:
         self.status, self.body = OK, data

@@ -30,6 +30,9 @@ class LinkHost(Protocol):
     gateway: str
     gateways: tuple[GatewayAddress, ...]
 
+    def takes(self, pool: str) -> bool:
+        """Whether nodes of this pool are for this gateway."""
+
     def admit(self, link: NodeLink, hello: Hello) -> None:
         """Take a node in, fencing an older one of its name; raises `LinkRefused`."""
 

@@ -17,6 +17,7 @@ from controlplane.gateway.nodes.host import BadClaim, LinkHost, LinkRefused
 from controlplane.gateway.nodes.index import BadEvents
 from controlplane.gateway.nodes.jobs import LinkJobs
 from controlplane.gateway.nodes.limits import (
+    CLOSE_ELSEWHERE,
     CLOSE_LOST,
     CLOSE_POLICY,
     CLOSE_PROTOCOL,
@@ -274,6 +275,9 @@ class NodeLink(LinkFacts):
         if self._hello is not None:
             raise BadClaim("hello: said twice")
         check_hello(hello, self.identity)
+        if not self._host.takes(hello.pool):
+            self._welcome()  # Its list tells the node where to go.
+            raise LinkRefused(CLOSE_ELSEWHERE, f"this gateway takes no nodes of {hello.pool!r}")
         self.account.credits = hello.credits
         self.account.block_size = hello.block_size
         self.account.kv_blocks = hello.kv_blocks
@@ -281,6 +285,14 @@ class NodeLink(LinkFacts):
         self._offers = {offer.name: offer for offer in hello.models}
         self._host.admit(self, hello)
         self.state = LinkState.READY
+        self._welcome()
+        if hello.session:
+            self.session.begin()
+        # A node that rests may have missed that staff took it back while no link was up.
+        self._tell_rest()
+        self._host.changed(self)
+
+    def _welcome(self) -> None:
         welcome = frames.Welcome(
             protocol=frames.PROTOCOL_VERSION,
             gateway=self._host.gateway,
@@ -289,11 +301,6 @@ class NodeLink(LinkFacts):
             resume_s=self.limits.resume_s,
         )
         self.send_bytes(encode(welcome))
-        if hello.session:
-            self.session.begin()
-        # A node that rests may have missed that staff took it back while no link was up.
-        self._tell_rest()
-        self._host.changed(self)
 
     def _on_offers(self, frame: frames.Offers) -> None:
         check_offers(frame.models, self.identity)

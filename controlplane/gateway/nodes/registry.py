@@ -5,7 +5,7 @@ Health in the database, routing costs and retries are others' business.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
@@ -49,17 +49,21 @@ NOTHING = Approval(digests=frozenset())
 
 
 class Fleet:
+    """Nodes of `pools`, of all where none is named."""
+
     def __init__(
         self,
         gateway: str,
         *,
         ticket_key: bytes,
         on_report: OnReport,
+        pools: Collection[str] = (),
         port: FleetPort | None = None,
         limits: LinkLimits | None = None,
     ) -> None:
         self.gateway = gateway
         self.gateways: tuple[GatewayAddress, ...] = ()
+        self.pools = frozenset(pools)
         self.limits = limits or LinkLimits()
         self.reports = LateReports(on_report)
         self.assets = AssetStore(arrived=self._assets_arrived)
@@ -186,6 +190,9 @@ class Fleet:
         await self.assets.close()
 
     # What links call: `LinkHost`.
+
+    def takes(self, pool: str) -> bool:
+        return not self.pools or pool in self.pools
 
     def admit(self, link: NodeLink, hello: frames.Hello) -> None:
         """Take a node in, fencing an older one of its name; raises `LinkRefused`."""

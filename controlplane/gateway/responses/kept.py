@@ -137,7 +137,7 @@ class KeptResponse:
             ask = await read_schema_beside(call, asked.body, parsed, offload, tenant=tenant)
         else:
             ask = read_schema(call, asked.body, parsed)
-        ask, plan = plan_schema(call, ask, key=key, snapshot=asked.snapshot)
+        ask, plan = plan_schema(call, ask, key=key, snapshot=asked.snapshot, pools=state.pools)
         counted = counted_key(key, ask, plan, asked.snapshot)
         return msgspec.structs.replace(asked, key=counted, ask=ask, plan=plan)
 

@@ -40,6 +40,10 @@ class ReadPorts(Protocol):
     offload: Offload
     bodies: BytesBudget
 
+    @property
+    def pools(self) -> frozenset[str]:
+        """Those of this gateway, empty for all."""
+
 
 class AdmitPorts(Protocol):
     """What counting a request and holding its cost need."""
@@ -65,7 +69,7 @@ async def read_ask(
             ask = await _read_large(call, body, parse, state, key)
         else:
             ask = read_schema(call, body, parse)
-        ask, plan = plan_schema(call, ask, key=key, snapshot=snapshot)
+        ask, plan = plan_schema(call, ask, key=key, snapshot=snapshot, pools=state.pools)
         ticket = make_ticket(call, body, key, route=exchange.path)
         keeps = ask.operation in KEPT_OPERATIONS and snapshot.projects[key.project].keeps_days
         kept = portion if ask.pictures or keeps else None

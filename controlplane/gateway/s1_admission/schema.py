@@ -5,14 +5,14 @@ No template is put together here: stage 3 does that. What it will add counts in 
 so that limits and the hold know of it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from hashlib import sha256
 
 import msgspec
 
 from controlplane.gateway.ask import Ask, Assembly, PromptUse
 from controlplane.gateway.call import Call
-from controlplane.gateway.plan import RoutePlan, make_plan
+from controlplane.gateway.plan import RoutePlan, make_plan, within
 from controlplane.gateway.refusal import NO_RETRY, Refusal, bad_field
 from controlplane.gateway.s1_admission.helpers.offload import Offload
 from controlplane.gateway.snapshot import KeyRecord, PromptRecord, Snapshot
@@ -95,11 +95,12 @@ async def read_schema_beside(
 
 
 def plan_schema(
-    call: Call, ask: Ask, *, key: KeyRecord, snapshot: Snapshot
+    call: Call, ask: Ask, *, key: KeyRecord, snapshot: Snapshot, pools: Collection[str]
 ) -> tuple[Ask, RoutePlan]:
     """Return the request with its stored prompt, and its plan; raises `Refusal`.
 
-    A rule may shorten the deadline; strict projects have unknown fields refused.
+    A rule may shorten the deadline; strict projects have unknown fields refused. `pools` are those
+    of this gateway, empty for all.
     """
     began = call.spans.clock()
     try:
@@ -107,7 +108,7 @@ def plan_schema(
             message = f"Unknown parameter: '{ask.unknown}'."
             raise bad_field(ask.unknown, message, "unknown_parameter")
         ask = find_prompt(call.request, ask, key, snapshot)
-        plan = make_plan(call.request, ask, key, snapshot)
+        plan = within(make_plan(call.request, ask, key, snapshot), pools)
         if plan.rule is not None and plan.rule.deadline_s is not None:
             call.deadline_s = min(call.deadline_s, plan.rule.deadline_s)
         return ask, plan

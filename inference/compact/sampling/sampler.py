@@ -27,7 +27,7 @@ from inference.compact.sampling.drawn import Drawn, Found, Reported
 from inference.compact.sampling.metadata import DrawGroup, SamplingMetadata
 from inference.compact.sampling.operators import UNCUT, draw_nucleus, top_columns
 from inference.compact.schedule.outputs import SampledToken
-from inference.compact.schedule.request import WORD_BITS, Sequence
+from inference.compact.schedule.request import WORD_BITS, Sequence, TokenMask
 from inference.compact.schedule.scheduler import Chunk
 from inference.contract.parts import TokenLogprob
 
@@ -251,13 +251,18 @@ def _fill_masks(chunks: list[Chunk], columns: int) -> tuple[list[int], NDArray[n
     choices that have ended.
     """
     rows: list[int] = []
+    # Without drafts, which move a mask on between its rows: all in one call.
+    single: list[tuple[TokenMask, int]] = []
     words = -(-columns // WORD_BITS)
     limited = sum(chunk.sampled_rows for chunk in chunks if chunk.sequence.mask is not None)
     bits = np.empty((limited, words * WORD_BITS // 8), np.uint8)
     first = 0
     for chunk in chunks:
         mask, accepted = chunk.sequence.mask, 0
-        if mask is not None and chunk.sequence.finish is None:
+        if mask is not None and chunk.sequence.finish is None and chunk.sampled_rows == 1:
+            single.append((mask, len(rows)))
+            rows.append(first)
+        elif mask is not None and chunk.sequence.finish is None:
             for row in range(first, first + chunk.sampled_rows):
                 mask.fill(bits[len(rows)].data)
                 rows.append(row)
@@ -266,6 +271,8 @@ def _fill_masks(chunks: list[Chunk], columns: int) -> tuple[list[int], NDArray[n
                 accepted += 1
             mask.rollback(accepted)
         first += chunk.sampled_rows
+    if single:
+        single[0][0].fill_all(single, bits)
     return rows, bits[: len(rows)]
 
 

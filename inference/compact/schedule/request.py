@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from hashlib import blake2b
 from sys import byteorder
-from typing import Protocol
+from typing import Any, Protocol
 
 from inference.contract.blocks import HASH_BYTES, chain_hashes, extend_chain, split_hashes
 from inference.contract.capabilities import BACKGROUND
@@ -29,6 +29,10 @@ class TokenMask(Protocol):
         """Overwrite a row of `ceil(vocabulary / 32)` words of 32 bits, the lowest first: bit `t`
         is set where token `t` may come next. A row without a set bit ends the choice with `error`.
         """
+
+    @staticmethod
+    def fill_all(masks: list[tuple[Any, int]], bits: Any) -> None:
+        """`fill` for masks of this class, each in its own row of an array `[rows, bytes]`."""
 
     def accept(self, token: int) -> bool:
         """Move on by a token; False, and nothing changed, where it may not come next."""

@@ -38,7 +38,7 @@ class Rig:
     dropped: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.links = GatewayLinks(self.seeds, dial=self.dial, drop=self.drop)
+        self.links = GatewayLinks(self.seeds, pool="chat", dial=self.dial, drop=self.drop)
 
     def dial(self, url: str) -> GatewayLink:
         return GatewayLink(url, CREDENTIAL, cast(LinkHub, None))
@@ -115,6 +115,22 @@ async def test_urls_that_cannot_be_used_are_not_dialled() -> None:
     assert set(rig.links.by_url) == {"wss://seed/fleet", "wss://d/fleet"}
     rig.links.listed(seed, [address(f"g{n}", f"wss://g{n}") for n in range(2 * GATEWAYS_MAX)])
     assert len(rig.links) == GATEWAYS_MAX
+
+
+async def test_gateways_of_other_pools_are_not_dialled() -> None:
+    rig = Rig()
+    seed = rig.up(SEED, "s")
+    other, own = "ws://other/fleet", "ws://own/fleet"
+    rig.links.listed(
+        seed,
+        [
+            GatewayAddress(instance="o", url=other, pools=("code",)),
+            GatewayAddress(instance="w", url=own, pools=("code", "chat")),
+        ],
+    )
+    assert set(rig.links.by_url) == {SEED, own} and len(rig.links) == 2
+    rig.links.by_url[SEED].elsewhere = True
+    assert len(rig.links) == 1, "credits are not kept for a gateway that takes no node of ours"
 
 
 async def test_a_gateway_is_dead_when_no_list_and_no_link_knows_it_for_a_while() -> None:

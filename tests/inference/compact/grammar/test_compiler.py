@@ -53,6 +53,29 @@ def takes(mask: GrammarMask, text: str) -> bool:
     return all(mask.accept(token) for token in TOKENIZER.encode(text).ids)
 
 
+async def test_masks_made_in_one_call_are_those_made_one_by_one(
+    compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of different grammars, one of them ended; and one that is slow is measured by itself."""
+    sources = ["[0-9]{2,9}", "(ab|cd)+", "x*", "[a-z]+"]
+    made = [await compiler.compile(regex(source), tenant=TENANT) for source in sources]
+    masks, again = ([one() for one in made] for _ in range(2))
+    for each in (masks[2], again[2]):
+        assert each.accept(EOS)
+    bits = np.full((5, -(-VOCABULARY // 32) * 4), 0xFF, np.uint8)
+    pairs = list(zip(masks, (3, 0, 1, 4), strict=True))
+    GrammarMask.fill_all(pairs, bits)
+    for (_, row), other in zip(pairs, again, strict=True):
+        found = np.unpackbits(bits[row], bitorder="little")
+        assert set(np.flatnonzero(found)) == allowed(other)
+    assert (bits[2] == 0xFF).all(), "a row of nobody"
+    monkeypatch.setattr(grammars, "MASK_CPU_S", -1.0)
+    GrammarMask.fill_all(pairs, bits)
+    left = [mask._left_s for mask, _ in pairs]
+    assert left[2] == grammars.CHOICE_CPU_S, "it has ended, and costs nothing"
+    assert all(each < grammars.CHOICE_CPU_S for each in (left[0], left[1], left[3]))
+
+
 @pytest.mark.parametrize(
     ("grammar", "whole", "part"),
     [

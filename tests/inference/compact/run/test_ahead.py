@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from inference.compact.attention.kernels import ON_CPU
 from inference.compact.run.ahead import AheadLoop
@@ -52,6 +54,11 @@ class Turns:
         for token in allowed:
             words[token // WORD_BITS] |= 1 << token % WORD_BITS
         bits[:] = b"".join(word.to_bytes(4, "little") for word in words)
+
+    @staticmethod
+    def fill_all(masks: list[tuple[Turns, int]], bits: NDArray[np.uint8]) -> None:
+        for mask, row in masks:
+            mask.fill(bits[row].data)
 
     def accept(self, token: int) -> bool:
         if token not in self._allowed():

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from inference.compact.batch.tensors import Uploader
 from inference.compact.sampling.operators import top_columns
@@ -256,6 +257,11 @@ class EvenThenOdd:
     def fill(self, bits: memoryview) -> None:
         allowed = sum(1 << token for token in range(40) if self._allows(token))
         bits[:] = allowed.to_bytes(len(bits), "little")
+
+    @staticmethod
+    def fill_all(masks: list[tuple[EvenThenOdd, int]], bits: NDArray[np.uint8]) -> None:
+        for mask, row in masks:
+            mask.fill(bits[row].data)
 
     def accept(self, token: int) -> bool:
         if self._allows(token):
