@@ -16,7 +16,7 @@ from controlplane.core.mail import NOT_EMAIL, is_email
 from controlplane.core.permissions import Action
 from controlplane.kernel.objectives import counting
 from controlplane.kernel.spans import STAGES
-from controlplane.slos.models import NAME_CHARS_MAX, Duty, DutyOwner, StageOwner
+from controlplane.slos.models import NAME_CHARS_MAX, NOBODY, Duty, DutyOwner, StageOwner
 from controlplane.tenants.access import require
 
 STAGE_NAMES = tuple(name for name, _, _ in STAGES)
@@ -110,7 +110,8 @@ def owners_of(indicators: Iterable[str]) -> dict[str, list[tuple[str, str]]]:
     told: dict[str, list[tuple[str, str]]] = {"": []}
     for stage in wanted:
         owner = owners.get(stage)
-        found = [(f"stage {stage}", owner.team, owner.email)] if owner else []
+        named = owner is not None and owner.team != NOBODY
+        found = [(f"stage {stage}", owner.team, owner.email)] if owner and named else []
         found += [(f"{one.duty} of {stage}", one.team, one.email) for one in duties[stage]]
         told[stage] = [(what, f"{team} {email}".strip()) for what, team, email in found if team]
     return {indicator: told[stage] for indicator, stage in stages.items()}

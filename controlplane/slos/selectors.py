@@ -25,7 +25,6 @@ ALERTS_SHOWN_MAX = 50
 DELIVERIES_SHOWN_MAX = 50
 # As many as days are kept of, each whole.
 MONTHS_SHOWN = 13
-NOBODY = "Unassigned"
 
 
 class Spent(NamedTuple):
@@ -141,7 +140,9 @@ def stage_owners() -> dict[str, models.StageOwner]:
     kept = {owner.stage: owner for owner in models.StageOwner.objects.all()}
     return {
         name: kept.get(name)
-        or models.StageOwner(stage=name, team=NOBODY, budget_us=budget_us, runbook=runbook_of(name))
+        or models.StageOwner(
+            stage=name, team=models.NOBODY, budget_us=budget_us, runbook=runbook_of(name)
+        )
         for name, _, budget_us in STAGES
     }
 

@@ -85,7 +85,7 @@ def model_add(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     made = made_by(form, lambda: new_models.model_add(actor=viewer.user, new=form.new()))
     if made is None:
         return _index(request, viewer, form)
-    messages.success(request, f"{made.name} is added. It is served once it has a price and a node.")
+    messages.success(request, f"{made.name} is added.")
     connection = connection_of(made)
     if connection is not None:
         found = connection_test(actor=viewer.user, connection=connection)
