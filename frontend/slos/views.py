@@ -28,7 +28,7 @@ from frontend.slos.handling_views import INSTALLATION, SILENCES
 from frontend.slos.plots import burn_down_figure
 from frontend.slos.worst import read_worst
 
-AlertRow = tuple[Alert, str, list[tuple[str, str]]]
+AlertRow = tuple[Alert, str, str, list[tuple[str, str]]]
 CHANNEL_KINDS = (("webhook", "webhook, signed"), ("slack", "Slack-compatible"), ("email", "e-mail"))
 HEAD = [
     *("Objective", "Of", "Promise", "Target", "Attained", "Good", "Counted", "Budget left, %"),
@@ -126,7 +126,7 @@ def slo(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) -> HttpRe
         **_handling(viewer),
         "worst": read_worst(request, viewer, objective, found.alerts),
         "factors": [
-            (rule, f"{rule.factor(objective.period_days):.4g}",
+            (rule, objectives.RULE_WORDS[rule.name], f"{rule.factor(objective.period_days):.4g}",
              objectives.window_words(rule.long_min), objectives.window_words(rule.short_min))
             for rule in chosen_rules(objective)
         ],
@@ -274,9 +274,17 @@ def _alerts(viewer: Viewer) -> list[AlertRow]:
 
 
 def _alert_rows(alerts: list[Alert]) -> list[AlertRow]:
-    """Each with how long it lasted, and who answers for the stage that it is of."""
+    """Each with its rule, how long it lasted, and who answers for the stage that it is of."""
     owners = owners_of({alert.objective.indicator for alert in alerts})
-    return [(one, objectives.lasted(one), owners[one.objective.indicator]) for one in alerts]
+    return [
+        (
+            one,
+            objectives.RULE_WORDS.get(one.rule, one.rule),
+            objectives.lasted(one),
+            owners[one.objective.indicator],
+        )
+        for one in alerts
+    ]
 
 
 def _handling(viewer: Viewer) -> dict[str, object]:
