@@ -22,7 +22,7 @@ from controlplane.embedded import exposure, stack
 from controlplane.embedded.kept import EmbeddedServer, KeptServer
 from controlplane.embedded.layout import embedded_layout, prepare
 from controlplane.embedded.ports import PORT_DEFAULT, choose_ports, serves
-from controlplane.embedded.postgres import Postgres
+from controlplane.embedded.postgres import private_postgres
 from controlplane.embedded.processes import Run, RunFile, ServerError, own_entry
 from controlplane.embedded.redis_server import RedisServer
 from controlplane.embedded.supervisor import Supervisor
@@ -113,7 +113,7 @@ class Launch:
             self._say(f"that user cannot access {layout.data}: the databases are in {layout.home}")
         prepare(layout)
         if settings.EMBEDDED_DATABASE:
-            self._keep(Postgres(layout, password=settings.SUPERUSER_PASSWORD, say=self._say))
+            self._keep(private_postgres(layout, self._say))
         if settings.EMBEDDED_REDIS:
             self._keep(RedisServer(layout, password=settings.REDIS_PASSWORD, say=self._say))
 

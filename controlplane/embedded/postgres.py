@@ -4,6 +4,7 @@ It trusts a connection and never a pid. Roles and tables are made elsewhere (`bo
 """
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import psycopg
+from django.conf import settings
 
 from controlplane.embedded.kept import EmbeddedServer
 from controlplane.embedded.layout import POSTGRES_MAJOR, Layout, postgres_folder
@@ -26,12 +28,20 @@ RETRY_PAUSE_SECONDS = 0.1
 STOP_SECONDS_MAX = 30.0
 QUIT_SECONDS_MAX = 5.0
 INITDB_SECONDS_MAX = 120.0
+# A segment that is not full is archived after so long: what a lost disk costs at most.
+ARCHIVE_SECONDS = 60
 
 
 class Postgres(EmbeddedServer):
     """One private PostgreSQL server, reached through a socket in a folder of ours."""
 
     name, log_name = "PostgreSQL", "postgres.log"
+    major = POSTGRES_MAJOR
+    locale: tuple[str, ...] = (
+        "--locale-provider=builtin",
+        "--builtin-locale=C.UTF-8",
+        "--locale=C",
+    )
 
     def __init__(
         self, layout: Layout, *, password: str, say: Say, settings: Mapping[str, str] | None = None
@@ -135,10 +145,10 @@ class Postgres(EmbeddedServer):
         folder = self._layout.postgres
         version = folder / "PG_VERSION"
         if version.exists():
-            if version.read_text().strip() != POSTGRES_MAJOR:
+            if version.read_text().strip() != self.major:
                 raise ServerError(
                     f"{folder} was created by PostgreSQL {version.read_text().strip()}, this is "
-                    f"{POSTGRES_MAJOR}: dump it with the old version and restore it."
+                    f"{self.major}: dump it with the old version and restore it."
                 )
             return
         self._say("creating the database (first start only)")
@@ -171,7 +181,7 @@ class Postgres(EmbeddedServer):
                 str(self._programs / "initdb"),
                 *("-D", str(folder), "-U", SUPERUSER, f"--pwfile={password}"),
                 *("--auth=scram-sha-256", "--encoding=UTF8", "--no-instructions"),
-                *("--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"),
+                *self.locale,
                 *hurried,
             ],
             log=self._log,
@@ -182,3 +192,24 @@ class Postgres(EmbeddedServer):
             return process.wait(timeout=INITDB_SECONDS_MAX)
         finally:
             process.kill()
+
+
+def private_postgres(layout: Layout, say: Say) -> Postgres:
+    """The server of the settings, which archives its WAL where they name a folder for it."""
+    options: dict[str, str] = {}
+    if (folder := settings.WAL_ARCHIVE) is not None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if layout.account is not None:
+            os.chown(folder, layout.account.uid, layout.account.gid)
+        copy = archived(folder, "test ! -f {file} && cp %p {file}")
+        options = {
+            "archive_mode": "on",
+            "archive_command": copy,
+            "archive_timeout": f"{ARCHIVE_SECONDS}s",
+        }
+    return Postgres(layout, password=settings.SUPERUSER_PASSWORD, say=say, settings=options)
+
+
+def archived(folder: Path, command: str) -> str:
+    """A command of the server's settings, with `{file}` for a segment's place in the archive."""
+    return command.format(file=f"{shlex.quote(str(folder)).replace('%', '%%')}/%f")

@@ -1,6 +1,7 @@
 """PostgreSQL: one connection per role. Pages and jobs are `sluice_app`, migrations the owner."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote
 
@@ -83,5 +84,8 @@ if needed("setup"):
         DATABASES["backup"] = _role("DATABASE_BACKUP_URL", BACKUP_ROLE, "postgres-backup")
 if needed("gateway", "setup"):
     DATABASES["gateway"] = _role("DATABASE_GATEWAY_URL", GATEWAY_ROLE, "postgres-gateway")
+# Where that archives its write-ahead log, for recovery to an instant; nowhere unless it is named.
+_ARCHIVE = env.text("SLUICE_WAL_ARCHIVE")
+WAL_ARCHIVE = Path(_ARCHIVE).expanduser().absolute() if _ARCHIVE else None
 # The private server's superuser; it makes the roles and serves nothing else.
 SUPERUSER_PASSWORD = kept_secret("postgres-superuser") if EMBEDDED_DATABASE and needed() else ""

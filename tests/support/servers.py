@@ -4,6 +4,7 @@ The database is migrated once and kept as a template, of which tests use copies.
 """
 
 import io
+import os
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import cache
 from pathlib import Path
-from typing import LiteralString
+from typing import Any, LiteralString
 
 import psycopg
 from django.conf import settings
@@ -30,6 +31,8 @@ from controlplane.embedded.redis_server import RedisServer
 from tests.support.reuse import KeptDatabase
 
 TEMPLATE = "sluice_template"
+# A folder of programs, and the first release with a locale of its own.
+OTHER_POSTGRES, BUILTIN_LOCALES_SINCE = "SLUICE_TEST_POSTGRES", 17
 # The one that tests of this process use now, if any.
 _kept: list[KeptDatabase] = []
 # A test's data need not survive a power cut.
@@ -92,6 +95,19 @@ class Servers:
         self.watchdog.stop()
 
 
+class OtherPostgres(Postgres):
+    """The programs of another release where one is asked for (`make test-postgres PG=...`)."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        if folder := os.environ.get(OTHER_POSTGRES):
+            self._programs = Path(folder)
+            told = subprocess.check_output([self._programs / "postgres", "--version"], text=True)
+            self.major = told.split()[2].partition(".")[0]
+            if int(self.major) < BUILTIN_LOCALES_SINCE:
+                self.locale = ("--locale=C.UTF-8",)
+
+
 class OpenRedis(RedisServer):
     """The private Redis, and a user who may do everything: what tests bring about."""
 
@@ -109,7 +125,7 @@ def start_servers(server_settings: Mapping[str, str] = FAST) -> Servers:
     layout = embedded_layout(settings.DATA_DIR)
     prepare(layout)
     notes: list[str] = []
-    postgres = Postgres(
+    postgres = OtherPostgres(
         layout, password=settings.SUPERUSER_PASSWORD, say=notes.append, settings=server_settings
     )
     private = OpenRedis(layout, password=settings.REDIS_PASSWORD, say=notes.append)

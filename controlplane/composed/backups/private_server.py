@@ -11,7 +11,7 @@ from django.db import connections
 from controlplane.composed.backups.archive import BackupError
 from controlplane.composed.backups.programs import reading_dsn
 from controlplane.embedded.layout import embedded_layout, prepare
-from controlplane.embedded.postgres import Postgres
+from controlplane.embedded.postgres import private_postgres
 from controlplane.embedded.processes import RunFile, Say, living
 
 
@@ -43,7 +43,7 @@ def private_server(say: Say) -> Iterator[None]:
         raise BackupError(f"Processes of a killed start live in {data}: `sluice stop` ends them.")
     layout = embedded_layout(data)
     prepare(layout)
-    server = Postgres(layout, password=settings.SUPERUSER_PASSWORD, say=say)
+    server = private_postgres(layout, say)
     try:
         server.start()
         yield

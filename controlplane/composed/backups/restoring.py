@@ -62,7 +62,7 @@ def restore_backup(backup: Path, passphrase: str | None, say: Say) -> Manifest:
     call_command("migrate", verbosity=0, interactive=False)
     call_command("make_partitions", stdout=StringIO())
     swept = sweep_holds()
-    _verify(manifest)
+    verify(manifest.facts.audit_head)
     say("verify_ledger and verify_audit find nothing")
     _tell(manifest, swept, say)
     return manifest
@@ -143,8 +143,8 @@ def _compare(manifest: Manifest) -> None:
     _refuse("The database is not as in the backup", found)
 
 
-def _verify(manifest: Manifest) -> None:
-    head = manifest.facts.audit_head
+def verify(head: str | None) -> None:
+    """The ledger's invariants and the audit chain, up to a head if given; raises BackupError."""
     with connections["owner"].cursor() as cursor:
         broken = [
             f"{finding.name} {finding.what}: {'; '.join(finding.examples)}"

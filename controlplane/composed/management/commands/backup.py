@@ -13,6 +13,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from controlplane.composed.backups.archive import BackupBusy, BackupError, remove_older
 from controlplane.composed.backups.making import make_backup
+from controlplane.composed.backups.point_in_time import make_base
 from controlplane.composed.backups.private_server import answers, private_server
 from controlplane.composed.backups.secret_store import sealing_passphrase
 from controlplane.embedded.layout import LayoutError
@@ -32,10 +33,18 @@ class Command(BaseCommand):
         parser.add_argument("folder", type=Path)
         parser.add_argument("--keep", type=_keep, metavar="N", help="then remove all but N newest")
         parser.add_argument("--without-secrets", action="store_true", help="leave secrets out")
+        parser.add_argument(
+            "--base",
+            action="store_true",
+            help="a base backup for recovery to an instant: FOLDER is new, the server runs",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         folder: Path = options["folder"].absolute()
         try:
+            if options["base"]:
+                make_base(folder, self._say)
+                return
             sealing = not options["without_secrets"]
             passphrase = sealing_passphrase() if sealing else None
             with nullcontext() if answers() else private_server(self._say):

@@ -3,6 +3,8 @@
 Exit status: 0 restored and verified, 1 otherwise.
 """
 
+from argparse import ArgumentTypeError
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import psycopg
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from controlplane.composed.backups.archive import BackupError, find_backup
+from controlplane.composed.backups.point_in_time import restore_until
 from controlplane.composed.backups.private_server import private_server
 from controlplane.composed.backups.restoring import restore_backup
 from controlplane.composed.backups.secret_store import sealing_passphrase
@@ -26,9 +29,18 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("folder", type=Path)
         parser.add_argument("--without-secrets", action="store_true", help="leave secrets as here")
+        parser.add_argument(
+            "--until",
+            type=_instant,
+            metavar="TIME",
+            help="FOLDER is a base backup: replay the archived WAL to TIME (ISO 8601)",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
+            if options["until"]:
+                restore_until(options["folder"].absolute(), options["until"], self._say)
+                return
             sealed = not options["without_secrets"]
             passphrase = sealing_passphrase() if sealed else None
             backup = find_backup(options["folder"].absolute())
@@ -41,3 +53,13 @@ class Command(BaseCommand):
     def _say(self, message: str) -> None:
         self.stdout.write(message)
         self.stdout.flush()
+
+
+def _instant(text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise ArgumentTypeError(f"--until must be like 2026-11-29T12:00:00+00:00, not {text!r}")
+    return found

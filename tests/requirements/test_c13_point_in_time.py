@@ -1,0 +1,66 @@
+"""C13: a base backup and the archived log bring the database back as it was at an instant."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tests.requirements.test_c13_backup import chat, folders, key_of
+from tests.requirements.test_c13_upgrade import command
+from tests.support.sluice_run import environment, manage, running
+from tests.support.waiting import wait_for
+
+# Real processes are started twice, and some minutes pass where other work is done beside it.
+pytestmark = pytest.mark.timeout(600)
+
+# As who sees every row, whatever the policies.
+ASKED = (
+    "from controlplane.composed.backups.programs import reading_dsn as dsn; import psycopg; "
+    "print(psycopg.connect(dsn(), autocommit=True).execute({!r}).fetchone()[0])"
+)
+COUNT, SWITCH = "SELECT count(*) FROM request_records", "SELECT pg_switch_wal()"
+
+
+def test_the_database_comes_back_as_it_was_at_an_instant() -> None:
+    with folders(2) as (data, kept):
+        archive = {"SLUICE_WAL_ARCHIVE": str(kept / "wal")}
+
+        def sluice(*words: str) -> str:
+            done = subprocess.run(
+                manage(*words), env=environment(data, **archive), capture_output=True, text=True
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+            return done.stdout
+
+        def requests() -> int:
+            return int(command(data, "shell", "-v", "0", "-c", ASKED.format(COUNT)).stdout)
+
+        with running(data, **archive) as started:
+            key = key_of(data)
+            assert chat(started, key) == 200
+            wait_for(lambda: requests() == 1, "the request's row")
+            sluice("backup", "--base", str(kept / "base"))
+            assert chat(started, key) == 200
+            wait_for(lambda: requests() == 2, "the request's row")
+            time.sleep(1.0)
+            until = datetime.now(UTC)
+            time.sleep(1.0)
+            assert chat(started, key) == 200
+            wait_for(lambda: requests() == 3, "the row of a request that is to be undone")
+            assert command(data, "shell", "-v", "0", "-c", ASKED.format(SWITCH)).returncode == 0
+        place = database(data)
+        place.rename(place.with_name("lost"))
+        told = sluice("restore", str(kept / "base"), "--until", until.isoformat())
+        assert "verify_ledger and verify_audit find nothing" in told
+        with running(data, **archive) as started:
+            assert requests() == 2, "what came after the instant is not there"
+            assert chat(started, key) == 200
+
+
+def database(data: Path) -> Path:
+    pointer = data / "servers-path"
+    return Path(pointer.read_text().strip() if pointer.exists() else data) / "postgres"
