@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from controlplane.catalog.selectors import model_list, pool_list
 from controlplane.core.permissions import Action
-from controlplane.insights.models import VIEW_NAME_CHARS_MAX, VIEW_QUERY_CHARS_MAX
+from controlplane.insights.models import VIEW_NAME_CHARS_MAX, VIEW_QUERY_CHARS_MAX, SavedView
 from controlplane.insights.saved import view_list, view_remove, view_save
 from controlplane.kernel.ids import public_id
 from controlplane.telemetry.selectors_requests import FINISHES
@@ -87,8 +87,17 @@ def explore_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Save the question shown under a name, and show it again."""
     form = ViewForm(request.POST.dict())
     question = _asked(QueryDict(request.POST.get("query", "")), viewer)
-    of = {"actor": viewer.user, "organization_id": viewer.organization.id}
-    made = made_by(form, lambda: view_save(**of, **{**form.cleaned_data, "query": question.query}))
+
+    def save() -> SavedView:
+        return view_save(
+            actor=viewer.user,
+            organization_id=viewer.organization.id,
+            name=form.cleaned_data["name"],
+            query=question.query,
+            shared=form.cleaned_data["shared"],
+        )
+
+    made = made_by(form, save)
     if made is None:
         return _index(request, viewer, question, form)
     whom = "all members" if made.shared else "you"

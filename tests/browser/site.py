@@ -141,15 +141,20 @@ def fill(past: str) -> Filled:
     return Filled(cast, key, requests, node.secret)
 
 
+def report_hosts() -> None:
+    """Hosts tell what they have, and what should run on them does not fit."""
+    now, told = timezone.now(), {"cores": 32, "load": 1.5, "memory": 2**38, "memory_free": 2**37}
+    gpu = {"name": "H200", "memory": 2**37, "memory_free": 2**33, "use": 0.97, "celsius": 71}
+    Host.objects.update(enrolled_at=now, seen_at=now, inventory={**told, "gpus": [gpu]})
+    Deployment.objects.update(message="It does not fit. Needed: 141 GiB. Free: host-1 8 GiB.")
+
+
 def _fill_things() -> Filled:
     """One of each, of which none moves: a host that reports, a deployment that does not fit."""
     things = make_things()
     furnish(things.cast, things.key.key)
     User.objects.filter(id=things.cast.alice.id).update(is_staff=True)
-    now, told = timezone.now(), {"cores": 32, "load": 1.5, "memory": 2**38, "memory_free": 2**37}
-    gpu = {"name": "H200", "memory": 2**37, "memory_free": 2**33, "use": 0.97, "celsius": 71}
-    Host.objects.update(enrolled_at=now, seen_at=now, inventory={**told, "gpus": [gpu]})
-    Deployment.objects.update(message="It does not fit. Needed: 141 GiB. Free: host-1 8 GiB.")
+    report_hosts()
     rules = RuleVersions(OPERATOR)
     rules.canary_start(rules.draft_create([generates("canary", MODEL)]), 100)
     return Filled(things.cast, things.key, [things.request], "", things)

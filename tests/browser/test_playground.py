@@ -63,8 +63,8 @@ def test_an_answer_under_way_stays_with_its_model(site: Site, watch: Watch) -> N
     page.route("**/v1/chat/completions", lambda route: held.append(route))
     choices = page.get_by_label("Model"), page.get_by_label("Compare with")
     page.get_by_label("You", exact=True).fill("Wait")
-    page.get_by_role("button", name="Send").click()
-    wait_for(lambda: page.wait_for_timeout(10) or held, "the request")
+    with page.expect_request("**/v1/chat/completions"):
+        page.get_by_role("button", name="Send").click()
     for each in choices:
         expect(each).to_be_disabled()
     body = delta(content="Here") + "data: [DONE]\n\n"

@@ -84,8 +84,8 @@ def test_the_fleet_moves_by_itself_and_keeps_what_is_under_ones_hands(
     head = page.get_by_role("columnheader", name="Node")
     for _ in range(2):
         head.get_by_role("button").click()
-    first = page.get_by_role("rowheader").first
-    expect(first).to_contain_text(NODE)
+    top = page.get_by_role("rowheader").first
+    expect(top).to_contain_text(NODE)
     button.focus()
     held = stamp.inner_text()
     # Another node comes, and one goes.
@@ -97,7 +97,7 @@ def test_the_fleet_moves_by_itself_and_keeps_what_is_under_ones_hands(
     page.clock.run_for(PERIODS_MS)
     expect(page.get_by_role("rowheader", name="idle")).to_have_count(0)
     expect(stamp).not_to_have_text(held)
-    expect(first).to_contain_text(NODE)
+    expect(top).to_contain_text(NODE)
     expect(button).to_be_focused()
     assert button.evaluate("(button) => button.marked")
     expect(head).to_have_attribute("aria-sort", "descending")
