@@ -113,6 +113,7 @@ def _paths(site: Site) -> dict[str, str]:
         "request": reverse("request", args=[site.requests[-4]]),
         "key": reverse("key", args=[site.key.key.id]),
         "account": reverse("account"),
+        "explore": reverse("explore") + "?range=6h&by=prompt_bucket&then=status&measure=ttft",
         "model": reverse("model", args=[MODEL]),
         "draft": reverse("routing_version", args=[2]),
     }
