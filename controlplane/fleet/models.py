@@ -84,7 +84,7 @@ class Gateway(models.Model):
 
     instance = models.CharField(max_length=32, primary_key=True)
     url = models.CharField(max_length=200, default="", blank=True)
-    pools = ArrayField(models.CharField(max_length=50), default=list, blank=True)
+    pools = ArrayField(models.CharField(max_length=50), default=list, db_default=[], blank=True)
     started_at = models.DateTimeField()
     heartbeat_at = models.DateTimeField()
     share_of = models.PositiveIntegerField(default=0)
@@ -220,6 +220,24 @@ class PoolScale(models.Model):
 
     class Meta:
         db_table = "pool_scales"
+
+
+class PoolPlan(models.Model):
+    """The latest plan of a pool: nodes that keep its promises within its bounds, and why.
+
+    `settle_s` is how long less must have been wanted before there is less. Past `until` it counts
+    for nothing.
+    """
+
+    pool = models.OneToOneField(Pool, on_delete=models.CASCADE, primary_key=True)
+    nodes = models.PositiveIntegerField()
+    settle_s = models.FloatField()
+    reasons = models.JSONField()
+    made_at = models.DateTimeField()
+    until = models.DateTimeField()
+
+    class Meta:
+        db_table = "pool_plans"
 
 
 class NodeHour(models.Model):

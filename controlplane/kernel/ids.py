@@ -92,6 +92,7 @@ HostId = Annotated[str, kind("host")]
 DeploymentId = Annotated[str, kind("deployment")]
 DeploymentReplicaId = Annotated[str, kind("replica")]
 SavedViewId = Annotated[str, kind("view")]
+WorksheetRevisionId = Annotated[str, kind("worksheet")]
 AuditEntryId = Annotated[str, kind("audit")]
 
 

@@ -18,7 +18,7 @@ from controlplane.catalog import services
 from controlplane.catalog.models import PriceVersion
 from controlplane.catalog.selectors import price_list_all, version_in_force
 from controlplane.composed import new_models
-from controlplane.composed.catalogue import model_discard, model_needs
+from controlplane.connections.discard import model_discard, model_needs
 from controlplane.connections.probe import ProbeOutcome, connection_test
 from controlplane.connections.selectors import connection_of
 from controlplane.core.permissions import Action

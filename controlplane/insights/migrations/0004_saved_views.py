@@ -11,7 +11,7 @@ from controlplane.core.sqlfiles import run_sql_file
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("insights", "0001_initial"),
+        ("insights", "0003_worksheets"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
