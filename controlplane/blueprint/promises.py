@@ -13,8 +13,8 @@ from controlplane.core.api.shapes import read_shape
 from controlplane.core.audit.entries import Actor
 from controlplane.slos.checks import ObjectiveDraft
 from controlplane.slos.duties import duties_now, duty_hand_over
-from controlplane.slos.models import EVERYONE, Objective
-from controlplane.slos.selectors import NOBODY, objectives_living, stage_owners
+from controlplane.slos.models import EVERYONE, NOBODY, Objective
+from controlplane.slos.selectors import objectives_living, stage_owners
 from controlplane.slos.services import (
     STAGE_NAMES,
     objective_create,

@@ -5,6 +5,10 @@ from typing import ClassVar
 from django.db import models
 
 from controlplane.core.models import BaseModel
+from controlplane.tenants.models import User
+
+VIEW_NAME_CHARS_MAX = 80
+VIEW_QUERY_CHARS_MAX = 4_000
 
 NOTE_CHARS_MAX = 300
 
@@ -47,6 +51,22 @@ class Comparison(BaseModel):
     class Meta:
         db_table = "comparisons"
         ordering: ClassVar[list[str]] = ["-id"]
+
+
+class SavedView(BaseModel):
+    """A question of Explore under a name: its owner's alone, or `shared` with the organization."""
+
+    organization = models.UUIDField()
+    owner = models.ForeignKey(User, on_delete=models.CASCADE)
+    name = models.CharField(max_length=VIEW_NAME_CHARS_MAX)
+    query = models.CharField(max_length=VIEW_QUERY_CHARS_MAX)
+    shared = models.BooleanField(default=False)
+
+    class Meta:
+        db_table = "saved_views"
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(fields=["organization", "owner", "name"], name="view_name_once")
+        ]
 
 
 class WorksheetRevision(BaseModel):

@@ -141,7 +141,8 @@ def _step(at: str, step: Step, names: KnownNames) -> Iterator[RuleProblem]:
     for number, target in enumerate(step.targets):
         here = f"{at}.targets[{number}]"
         if target.model not in names.models:
-            yield RuleProblem(f"{here}.model", f"Model {target.model!r} is not served.")
+            told = f"Model {target.model!r} is not served." if target.model else "Choose a model."
+            yield RuleProblem(f"{here}.model", told)
         wrong = list(_pool(f"{here}.pool", target, names))
         yield from wrong or _served(here, target, names)
         if not 1 <= target.weight <= WEIGHT_MAX:

@@ -3,6 +3,7 @@
 A duty that nobody has is its stage's owner's.
 """
 
+from collections.abc import Iterable
 from datetime import date
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from controlplane.core.mail import NOT_EMAIL, is_email
 from controlplane.core.permissions import Action
 from controlplane.kernel.objectives import counting
 from controlplane.kernel.spans import STAGES
-from controlplane.slos.models import NAME_CHARS_MAX, Duty, DutyOwner, StageOwner
+from controlplane.slos.models import NAME_CHARS_MAX, NOBODY, Duty, DutyOwner, StageOwner
 from controlplane.tenants.access import require
 
 STAGE_NAMES = tuple(name for name, _, _ in STAGES)
@@ -100,12 +101,22 @@ def stage_of(indicator: str) -> str:
     return name if name in STAGE_NAMES else _STAGES.get(indicator, "")
 
 
+def owners_of(indicators: Iterable[str]) -> dict[str, list[tuple[str, str]]]:
+    """Who answers for the stage of each indicator and for its duties, as far as that is said."""
+    stages = {indicator: stage_of(indicator) for indicator in indicators}
+    wanted = set(filter(None, stages.values()))
+    owners = {one.stage: one for one in StageOwner.objects.filter(stage__in=wanted)}
+    duties = duties_now() if wanted else {}
+    told: dict[str, list[tuple[str, str]]] = {"": []}
+    for stage in wanted:
+        owner = owners.get(stage)
+        named = owner is not None and owner.team != NOBODY
+        found = [(f"stage {stage}", owner.team, owner.email)] if owner and named else []
+        found += [(f"{one.duty} of {stage}", one.team, one.email) for one in duties[stage]]
+        told[stage] = [(what, f"{team} {email}".strip()) for what, team, email in found if team]
+    return {indicator: told[stage] for indicator, stage in stages.items()}
+
+
 def indicator_owners(indicator: str) -> list[tuple[str, str]]:
-    """Who answers for the stage of an indicator and for its duties, as far as that is said."""
-    stage = stage_of(indicator)
-    if not stage:
-        return []
-    owner = StageOwner.objects.filter(stage=stage).first()
-    found = [(f"stage {stage}", owner.team, owner.email)] if owner else []
-    found += [(f"{one.duty} of {stage}", one.team, one.email) for one in duties_now()[stage]]
-    return [(what, f"{team} {email}".strip()) for what, team, email in found if team]
+    """The same of one."""
+    return owners_of([indicator])[indicator]

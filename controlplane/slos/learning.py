@@ -11,9 +11,8 @@ from django.db import transaction
 
 from controlplane.core.audit.entries import OPERATOR, audit_record
 from controlplane.kernel.spans import STAGES
-from controlplane.slos.models import EVERYONE, StageOwner
+from controlplane.slos.models import EVERYONE, NOBODY, StageOwner
 from controlplane.slos.runbooks import runbook_of
-from controlplane.slos.selectors import NOBODY
 from controlplane.telemetry.selectors import SeriesQuery, series_whole
 
 # So many requests settle a 95th percentile well enough for a budget with this headroom over it.

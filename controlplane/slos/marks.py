@@ -14,13 +14,16 @@ from django.db.models import Q
 
 from controlplane.core.audit.entries import Actor
 from controlplane.core.models import AuditEntry
-from controlplane.core.permissions import Action, organization_scope
+from controlplane.core.permissions import Action
 from controlplane.fleet.models import Gateway, NodeStart
 from controlplane.slos.models import EVERYONE
+from controlplane.telemetry.reading import TooMuchToRead, bounded_read
 from controlplane.tenants.access import allows
 
 # More would be a fence: of each source the newest are read, and of all of them the newest kept.
 MARKS_MAX = 12
+# Charts are read without them as well.
+MS_MAX = 500
 STEPS = {
     "publish": "published",
     "rollback": "rolled back",
@@ -41,26 +44,27 @@ class Mark(NamedTuple):
 def marks_between(
     *, actor: Actor, organization: UUID | None, start: datetime, end: datetime
 ) -> list[Mark]:
-    """At most `MARKS_MAX` of [start, end), oldest first; the newest where there were more."""
-    staff = allows(actor, Action.ROUTING_MANAGE)
-    found = [*_published(organization, start, end, staff=staff), *_gateways(start, end)]
-    if allows(actor, Action.FLEET_VIEW):
-        found += _nodes(start, end)
+    """At most `MARKS_MAX` of [start, end), oldest first; the newest where there were more.
+
+    None where they are not read within `MS_MAX`.
+    """
+    staff, fleet = allows(actor, Action.ROUTING_MANAGE), allows(actor, Action.FLEET_VIEW)
+    try:
+        with bounded_read([organization or EVERYONE, EVERYONE], MS_MAX):
+            found = [*_published(start, end, staff=staff), *_gateways(start, end)]
+            found += _nodes(start, end) if fleet else []
+    except TooMuchToRead:
+        return []
     return sorted(found)[-MARKS_MAX:]
 
 
-def _published(
-    organization: UUID | None, start: datetime, end: datetime, *, staff: bool
-) -> Iterator[Mark]:
-    with organization_scope([organization or EVERYONE, EVERYONE]):
-        rows = AuditEntry.objects.filter(
-            action__in=ACTIONS, created_at__gte=start, created_at__lt=end
-        )
-        if not staff:
-            everyones = Q(action__startswith=PRICE, detail__project=None)
-            rows = rows.filter(everyones | Q(action__startswith=PROMPT))
-        kept = rows.order_by("-created_at").values_list("created_at", "action", "detail")
-        found = list(kept[:MARKS_MAX])
+def _published(start: datetime, end: datetime, *, staff: bool) -> Iterator[Mark]:
+    rows = AuditEntry.objects.filter(action__in=ACTIONS, created_at__gte=start, created_at__lt=end)
+    if not staff:
+        everyones = Q(action__startswith=PRICE, detail__project=None)
+        rows = rows.filter(everyones | Q(action__startswith=PROMPT))
+    kept = rows.order_by("-created_at").values_list("created_at", "action", "detail")
+    found = list(kept[:MARKS_MAX])
     for at, action, detail in found:
         yield Mark(at, _words(action, detail))
 

@@ -19,6 +19,8 @@ NAME_CHARS_MAX = 100
 SCOPE_CHARS_MAX = 200
 ADDRESS_CHARS_MAX = 500
 LABEL_CHARS_MAX = 300
+# The team of a stage that is no one's yet.
+NOBODY = "Unassigned"
 KINDS = ["webhook", "slack", "teams", "pagerduty", "opsgenie", "email"]
 
 

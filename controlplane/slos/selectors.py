@@ -25,7 +25,6 @@ ALERTS_SHOWN_MAX = 50
 DELIVERIES_SHOWN_MAX = 50
 # As many as days are kept of, each whole.
 MONTHS_SHOWN = 13
-NOBODY = "Unassigned"
 
 
 class Spent(NamedTuple):
@@ -98,6 +97,7 @@ def burn_down(*, actor: Actor, organization: UUID, objective_id: UUID) -> BurnDo
         changes = models.Change.objects.filter(objective=objective, created_at__gte=opens)
         own = sorted(Mark(change.created_at, change.text) for change in changes)[-MARKS_MAX:]
         alerts = models.Alert.objects.filter(objective=objective, created_at__gte=opens)
+        alerts = alerts.select_related("objective")
         shown = list(alerts.order_by("-created_at")[:ALERTS_SHOWN_MAX])
         months = _months(objective)
     others = marks_between(actor=actor, organization=organization, start=opens, end=timezone.now())
@@ -147,7 +147,9 @@ def stage_owners() -> dict[str, models.StageOwner]:
     kept = {owner.stage: owner for owner in models.StageOwner.objects.all()}
     return {
         name: kept.get(name)
-        or models.StageOwner(stage=name, team=NOBODY, budget_us=budget_us, runbook=runbook_of(name))
+        or models.StageOwner(
+            stage=name, team=models.NOBODY, budget_us=budget_us, runbook=runbook_of(name)
+        )
         for name, _, budget_us in STAGES
     }
 

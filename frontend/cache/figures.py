@@ -233,8 +233,8 @@ def _share(usage: UsageSum, tokens: int) -> str:
 
 
 def _causes_panel(misses: Misses | None) -> TablePanel:
-    head = ["What happened", "Requests", "Missed tokens", "Avoidable tokens", "Avoidable, USD",
-            "What to do"]  # fmt: skip
+    head = ["What happened", "Requests", "Missed tokens", "Avoidable tokens",
+            "Potential savings, USD", "What to do"]  # fmt: skip
     body = [
         [cause.words[0], str(cause.requests), str(cause.missed), str(cause.avoidable),
          usd_text(cause.nano), cause.words[1]]

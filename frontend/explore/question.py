@@ -48,9 +48,9 @@ MEASURES_OFFERED = {
 }
 COMPARED = {
     "": "nothing",
-    "previous": "period before",
-    "day": "day before",
-    "week": "week before",
+    "previous": "previous period",
+    "day": "previous day",
+    "week": "previous week",
 }
 _SHIFTS = {"day": timedelta(days=1), "week": timedelta(days=7)}
 ORDERS = {

@@ -1,9 +1,12 @@
 """Explore: the page and its files. The URL is the whole view, so a link is a saved one."""
 
+import uuid
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django import forms
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -11,6 +14,8 @@ from django.utils import timezone
 
 from controlplane.catalog.selectors import model_list, pool_list
 from controlplane.core.permissions import Action
+from controlplane.insights.models import VIEW_NAME_CHARS_MAX, VIEW_QUERY_CHARS_MAX, SavedView
+from controlplane.insights.saved import view_list, view_remove, view_save
 from controlplane.kernel.ids import public_id
 from controlplane.telemetry.selectors_requests import FINISHES
 from controlplane.telemetry.services import RECORD_DAYS
@@ -23,11 +28,20 @@ from frontend.explore.reads import is_staff, read_findings
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.asked import in_time
 from frontend.shared.filters import RELATIVE, STATUSES, STREAMS, choices
+from frontend.shared.forms import changes, made_by
 from frontend.shared.panels import panel_csv
 
 
-def _asked(request: HttpRequest, viewer: Viewer) -> ExploreQuestion:
-    return question_from(request.GET, timezone.now(), staff=is_staff(viewer))
+class ViewForm(forms.Form):
+    """A name for the question that the page shows."""
+
+    name = forms.CharField(max_length=VIEW_NAME_CHARS_MAX)
+    query = forms.CharField(max_length=VIEW_QUERY_CHARS_MAX, required=False)
+    shared = forms.BooleanField(required=False)
+
+
+def _asked(query: QueryDict, viewer: Viewer) -> ExploreQuestion:
+    return question_from(query, timezone.now(), staff=is_staff(viewer))
 
 
 def _read(viewer: Viewer, question: ExploreQuestion) -> Exploring | None:
@@ -43,7 +57,12 @@ def explore_index(request: HttpRequest, viewer: Viewer) -> HttpResponseBase:
         for name in [name for name, text in request.GET.items() if not text]:
             del given[name]
         return redirect(f"{reverse('explore')}?{given.urlencode()}")
-    question = _asked(request, viewer)
+    return _index(request, viewer, _asked(request.GET, viewer), ViewForm())
+
+
+def _index(
+    request: HttpRequest, viewer: Viewer, question: ExploreQuestion, form: ViewForm
+) -> HttpResponse:
     found = _read(viewer, question)
     chart = make_chart(found) if found and not found.empty else None
     context = {
@@ -55,14 +74,46 @@ def explore_index(request: HttpRequest, viewer: Viewer) -> HttpResponseBase:
         "figures": {chart.name: chart.as_json()} if chart else {},
         "csv": "explore_csv",
         "basis": _basis(found, question, timezone.now()) if found else "",
+        "form": form,
+        "saved": view_list(actor=viewer.user, organization_id=viewer.organization.id),
+        "removes_all": viewer.may(Action.ORGANIZATION_UPDATE),
         **_options(viewer, question),
     }
-    return show(request, viewer, "explore", "explore/page.html", context)
+    return show(request, viewer, "explore", "explore/page.html", context, form.errors)
+
+
+@page("explore/views", Action.REQUEST_VIEW, "POST")
+def explore_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    """Save the question shown under a name, and show it again."""
+    form = ViewForm(request.POST.dict())
+    question = _asked(QueryDict(request.POST.get("query", "")), viewer)
+
+    def save() -> SavedView:
+        return view_save(
+            actor=viewer.user,
+            organization_id=viewer.organization.id,
+            name=form.cleaned_data["name"],
+            query=question.query,
+            shared=form.cleaned_data["shared"],
+        )
+
+    made = made_by(form, save)
+    if made is None:
+        return _index(request, viewer, question, form)
+    whom = "all members" if made.shared else "you"
+    messages.success(request, f"“{made.name}” is saved for {whom}.")
+    return redirect(f"{reverse('explore')}?{made.query}")
+
+
+@changes("explore/views/<view:view_id>/remove", Action.REQUEST_VIEW, "explore")
+def explore_forget(request: HttpRequest, viewer: Viewer, view_id: uuid.UUID) -> str:
+    gone = view_remove(actor=viewer.user, organization_id=viewer.organization.id, view_id=view_id)
+    return f"“{gone.name}” is removed."
 
 
 @page("explore/<slug:chart>.csv", Action.REQUEST_VIEW, "GET")
 def explore_csv(request: HttpRequest, viewer: Viewer, chart: str) -> HttpResponse:
-    question = _asked(request, viewer)
+    question = _asked(request.GET, viewer)
     if question.complaint:
         return HttpResponse(
             question.complaint, status=400, content_type="text/plain; charset=utf-8"

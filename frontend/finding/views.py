@@ -14,6 +14,7 @@ from django.utils.cache import patch_vary_headers
 from controlplane.catalog.selectors import model_list
 from controlplane.core.permissions import Action
 from controlplane.fleet.selectors import nodes_named
+from controlplane.insights.saved import view_list
 from controlplane.kernel.ids import REQUEST, public_id, uuid_of
 from controlplane.telemetry.selectors_requests import request_get
 from controlplane.tenants.people.selectors import member_list
@@ -118,10 +119,17 @@ def _members(viewer: Viewer, query: str) -> Iterator[Found]:
             yield Found("Member", each.membership.user.email, reverse("members"), role)
 
 
+def _views(viewer: Viewer, query: str) -> Iterator[Found]:
+    for view in view_list(actor=viewer.user, organization_id=viewer.organization.id):
+        if _in(query, view.name):
+            yield Found("View", view.name, f"{reverse('explore')}?{view.query}", "in Explore")
+
+
 # The right that each needs, and what looks for it in the organization shown.
 NAMED: tuple[tuple[Action, Callable[[Viewer, str], Iterator[Found]]], ...] = (
     (Action.KEY_VIEW, _keys),
     (Action.CATALOG_VIEW, _models),
     (Action.REQUEST_VIEW, _projects),
+    (Action.REQUEST_VIEW, _views),
     (Action.MEMBER_VIEW, _members),
 )

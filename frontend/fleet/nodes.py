@@ -35,7 +35,7 @@ ACTIONS = {
     "approve": "Approve",
     "drain": "Drain",
     "undrain": "Undrain",
-    "forgive": "Lift quarantine",
+    "forgive": "Release from quarantine",
     "models": "Models",
     "remove": "Remove",
 }

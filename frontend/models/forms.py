@@ -8,10 +8,19 @@ from django import forms
 from controlplane.catalog.models import Model, PriceVersion, Task
 from controlplane.catalog.selectors import pool_list
 from controlplane.catalog.services import ModelDraft, PriceDraft
+from controlplane.composed.new_models import NewModel, Server
 from controlplane.kernel.money import usd_from_micro
 from controlplane.kernel.price import PERMILLE
-from frontend.shared.token_prices import RatesForm, rates_of
+from frontend.shared.token_prices import RATES, RatesForm, UsdField, rates_of
 
+SOURCE_CHARS_MAX = 300
+SECRET_CHARS_MAX = 600
+SERVERS = {
+    Server.NODE: "a node that I start",
+    Server.HUB: "my hosts, from the hub",
+    Server.FOLDER: "my hosts, from a folder there",
+    Server.URL: "an OpenAI-compatible server",
+}
 MULTIPLIERS = {"batch_permille": "Low priority, ‰", "priority_permille": "High priority, ‰"}
 
 
@@ -56,7 +65,47 @@ class ModelForm(forms.Form):
         """What a valid form asks for; what it does not show stays as it is."""
         names = [each.name for each in fields(ModelDraft)]
         kept = {name: getattr(known, name) for name in names} if known else {}
-        return ModelDraft(**{**kept, **self.cleaned_data})
+        given = {name: self.cleaned_data[name] for name in names if name in self.cleaned_data}
+        return ModelDraft(**{**kept, **given})
+
+
+class NewModelForm(ModelForm):
+    """A model with its price, if it has one yet, and with what is to serve it."""
+
+    server = forms.ChoiceField(choices=list(SERVERS.items()))
+    source = forms.CharField(max_length=SOURCE_CHARS_MAX, required=False)
+    upstream = forms.CharField(max_length=100, required=False)
+    secret = forms.CharField(
+        max_length=SECRET_CHARS_MAX,
+        required=False,
+        widget=forms.PasswordInput(attrs={"autocomplete": "off"}),
+    )
+    input_pico, cached_pico, output_pico = (
+        UsdField(label, required=False) for label in RATES.values()
+    )
+
+    def clean(self) -> dict[str, Any]:
+        """All three prices or none of them, and a place where something else serves it."""
+        lacking = [name for name in RATES if self.cleaned_data.get(name) is None]
+        if len(lacking) < len(RATES):
+            for name in lacking:
+                if name not in self.errors:
+                    self.add_error(name, "Give all three prices, or none for now.")
+        given = self.cleaned_data
+        if given.get("server") not in (None, Server.NODE) and not given.get("source"):
+            self.add_error("source", "Say where the model is.")
+        return given
+
+    def new(self) -> NewModel:
+        """What a valid form asks for."""
+        given = self.cleaned_data
+        rates = {name: given[name] for name in RATES if given[name] is not None}
+        return NewModel(
+            draft=self.draft(),
+            price=PriceDraft(**rates) if rates else None,
+            server=Server(given["server"]),
+            **{name: given[name] for name in ("source", "upstream", "secret")},
+        )
 
 
 def model_values(model: Model) -> dict[str, Any]:

@@ -10,30 +10,42 @@ from django import forms
 from django.contrib import messages
 from django.core.exceptions import ObjectDoesNotExist, ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect
+from django.shortcuts import redirect, render
 from django.utils import timezone
+from django.utils.cache import patch_vary_headers
 
 from controlplane.catalog import services
 from controlplane.catalog.models import PriceVersion
 from controlplane.catalog.selectors import price_list_all, version_in_force
 from controlplane.changes.content import PriceEntry
 from controlplane.changes.prices import PriceChanges
+from controlplane.composed import new_models
 from controlplane.connections.discard import model_discard, model_needs
+from controlplane.connections.probe import ProbeOutcome, connection_test
 from controlplane.connections.selectors import connection_of
 from controlplane.core.permissions import Action
 from controlplane.fleet.catalogue import Offer, offer_list
+from controlplane.hosts.selectors import deployment_list
 from controlplane.kernel.ids import public_id
 from controlplane.routing.aliases import alias_add, alias_remove, aliases_of
 from controlplane.tenants.models import Project
 from controlplane.tenants.selectors import project_shares
-from frontend.models.forms import AliasForm, ModelForm, PriceForm, model_values, price_values
+from frontend.models.forms import (
+    AliasForm,
+    ModelForm,
+    NewModelForm,
+    PriceForm,
+    model_values,
+    price_values,
+)
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.formats import percent
 from frontend.shared.forms import made_by
-from frontend.shared.stepup import stepped_up
+from frontend.shared.stepup import stepped_up, unseen
 from frontend.shared.token_prices import RATES, STATES, RatesForm, rates_of
 
 VERSIONS_SHOWN = 20
+POLL_MS = 2_000
 
 
 class Look(NamedTuple):
@@ -56,10 +68,10 @@ class Look(NamedTuple):
 
 @page("catalog", Action.CATALOG_VIEW, "GET")
 def models(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    return _index(request, viewer, ModelForm())
+    return _index(request, viewer, NewModelForm())
 
 
-def _index(request: HttpRequest, viewer: Viewer, form: ModelForm) -> HttpResponse:
+def _index(request: HttpRequest, viewer: Viewer, form: NewModelForm) -> HttpResponse:
     manages = viewer.may(Action.CATALOG_MANAGE)
     offers = offer_list(now=timezone.now(), enabled_only=not manages)
     rows = [(offer, STATES[offer.state]) for offer in offers]
@@ -68,20 +80,33 @@ def _index(request: HttpRequest, viewer: Viewer, form: ModelForm) -> HttpRespons
 
 
 @page("catalog/add", Action.CATALOG_MANAGE, "POST")
+@unseen
 @stepped_up
 def model_add(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """Add a model; its page then asks for a price."""
-    form = ModelForm(request.POST.dict())
-    made = made_by(form, lambda: services.model_create(actor=viewer.user, draft=form.draft()))
+    """Add a model, with its price and what serves it where that is said; a server is tested."""
+    form = NewModelForm(request.POST.dict())
+    made = made_by(form, lambda: new_models.model_add(actor=viewer.user, new=form.new()))
     if made is None:
         return _index(request, viewer, form)
-    messages.success(request, f"{made.name} is added. It is served once it has a price and a node.")
+    messages.success(request, f"{made.name} is added.")
+    connection = connection_of(made)
+    if connection is not None:
+        found = connection_test(actor=viewer.user, connection=connection)
+        tell = messages.success if found.outcome == ProbeOutcome.OK else messages.warning
+        tell(request, found.words)
     return redirect("model", name=made.name)
 
 
 @page("catalog/of/<path:name>", Action.CATALOG_VIEW, "GET", name="model")
 def model_detail(request: HttpRequest, viewer: Viewer, name: str) -> HttpResponse:
-    return _detail(request, viewer, _offer(viewer, name))
+    """A model; htmx asks for its head again and again until it is served."""
+    offer = _offer(viewer, name)
+    if "HX-Request" in request.headers:
+        answer = render(request, "models/parts/head.html", _head(viewer, offer))
+    else:
+        answer = _detail(request, viewer, offer)
+    patch_vary_headers(answer, ["HX-Request"])
+    return answer
 
 
 @page("catalog/act/<path:name>", Action.CATALOG_MANAGE, "POST")
@@ -103,17 +128,24 @@ def _offer(viewer: Viewer, name: str) -> Offer:
     raise ObjectDoesNotExist(name)
 
 
+def _head(viewer: Viewer, offer: Offer) -> dict[str, Any]:
+    """How it stands, and the deployments that are to serve it."""
+    views = deployment_list(user=viewer.user, now=timezone.now()) if viewer.sees_fleet else []
+    return {
+        "viewer": viewer,
+        "offer": offer,
+        "state": STATES[offer.state],
+        "manages": viewer.may(Action.CATALOG_MANAGE),
+        "deployments": [view for view in views if view.row.model == offer.model.name],
+        "poll_ms": POLL_MS if offer.state == "no_node" else 0,
+    }
+
+
 def _detail(request: HttpRequest, viewer: Viewer, offer: Offer, **shown: Any) -> HttpResponse:
     """A model; for staff with versions of its price and with forms: those `shown` as typed."""
     model = offer.model
-    manages = viewer.may(Action.CATALOG_MANAGE)
-    context = {
-        "offer": offer,
-        "state": STATES[offer.state],
-        "manages": manages,
-        "aliases": aliases_of(model.name),
-    }
-    if manages:
+    context = _head(viewer, offer) | {"aliases": aliases_of(model.name)}
+    if context["manages"]:
         names = {one.id: _project_name(one) for one in project_shares(actor=viewer.user)}
         versions = price_list_all(actor=viewer.user, model=model)[:VERSIONS_SHOWN]
         purchases = services.purchase_list(model=model)[:VERSIONS_SHOWN]

@@ -44,6 +44,10 @@ COLUMNS = (
 SOURCES = {"actor": "actor_label", "actor_id": "actor_public", "subject_id": "subject_public"}
 
 
+# Facts that name what an entry is about.
+NAMES = ("name", "label", "email", "model")
+
+
 @dataclass(frozen=True)
 class Change:
     name: str
@@ -61,6 +65,12 @@ class AuditRow:
         return [
             Change(name, _word(before, name), _word(after, name)) for name in {**before, **after}
         ]
+
+    @property
+    def subject_name(self) -> str:
+        """What it was called then, where the entry says so."""
+        told = {**(self.entry.after or {}), **self.entry.detail}
+        return str(next((told[name] for name in NAMES if told.get(name)), ""))
 
     @property
     def facts(self) -> list[tuple[str, str]]:

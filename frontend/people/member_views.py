@@ -34,7 +34,7 @@ ROLE_WORDS = {
     Role.ADMIN: "everything except owners",
     Role.DEVELOPER: "keys, playground, requests",
     Role.FINANCE: "ledger, budgets, invoices, exports",
-    Role.VIEWER: "looks on",
+    Role.VIEWER: "read-only",
 }
 
 

@@ -116,7 +116,9 @@ def _added(rules: list[FormRule], path: list[int]) -> str:
 def _blank(depth: int) -> Any:
     target: Plain = {"model": ""}
     step: Plain = {"targets": [target]}
-    return (FormRule({"name": "", "steps": [step]}), step, target)[depth]
+    # Most rules are for texts; a rule for all tasks can have no target that does one of them.
+    rule: Plain = {"name": "", "match": {"tasks": ["generate"]}, "steps": [step]}
+    return (FormRule(rule), step, target)[depth]
 
 
 def _siblings(rules: list[FormRule], path: list[int]) -> list[Any]:

@@ -50,7 +50,13 @@ STATE_WORDS = {
     "spent": ("warn", "budget exhausted"),
     "ok": ("ok", "within budget"),
 }
-RULE_WORDS = {rule.name: rule.name.replace("_", ", ") for rule in RULES}
+RULE_WORDS = {
+    "page_quick": "Fast burn (page)",
+    "page_slow": "Slow burn (page)",
+    "ticket_quick": "Fast burn (ticket)",
+    "ticket_slow": "Slow burn (ticket)",
+    "absent": "No data",
+}
 SHED_WORDS = (("", "nobody"), ("0", "low priority"), ("1", "normal priority"))
 _NUMBER = re.compile(r"[0-9]{1,10}(\.[0-9]{1,6})?", re.ASCII)
 _WHOLE = re.compile(r"[0-9]{1,9}", re.ASCII)

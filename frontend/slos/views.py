@@ -13,8 +13,8 @@ from controlplane.slos import selectors, services
 from controlplane.slos.channels.delivery import signing_secret
 from controlplane.slos.channels.messages import ATTEMPTS_MAX
 from controlplane.slos.checks import chosen_rules
-from controlplane.slos.duties import indicator_owners
-from controlplane.slos.models import EVERYONE, Delivery
+from controlplane.slos.duties import indicator_owners, owners_of
+from controlplane.slos.models import EVERYONE, Alert, Delivery
 from controlplane.slos.openslo.documents import openslo_export, openslo_import
 from controlplane.slos.runbooks import runbook_path
 from controlplane.slos.standings import SHOWN_MIN
@@ -28,6 +28,7 @@ from frontend.slos.handling_views import INSTALLATION, SILENCES
 from frontend.slos.plots import burn_down_figure
 from frontend.slos.worst import read_worst
 
+AlertRow = tuple[Alert, str, str, list[tuple[str, str]]]
 CHANNEL_KINDS = (
     ("webhook", "webhook, signed"), ("slack", "Slack-compatible"), ("teams", "Microsoft Teams"),
     ("pagerduty", "PagerDuty"), ("opsgenie", "Opsgenie"), ("email", "e-mail"),
@@ -119,7 +120,7 @@ def slo(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) -> HttpRe
         "csv": "slo_burn_csv",
         "marks": found.marks,
         "months": [objectives.month_row(one, objective.target_ppm) for one in found.months],
-        "alerts": [(one, objectives.lasted(one)) for one in found.alerts],
+        "alerts": _alert_rows(found.alerts),
         "silence": selectors.silences(actor=viewer.user, organization=organization).get(
             objective.id
         ),
@@ -128,7 +129,7 @@ def slo(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) -> HttpRe
         **_handling(viewer),
         "worst": read_worst(request, viewer, objective, found.alerts),
         "factors": [
-            (rule, f"{rule.factor(objective.period_days):.4g}",
+            (rule, objectives.RULE_WORDS[rule.name], f"{rule.factor(objective.period_days):.4g}",
              objectives.window_words(rule.long_min), objectives.window_words(rule.short_min))
             for rule in chosen_rules(objective)
         ],
@@ -266,14 +267,28 @@ def _find(viewer: Viewer, objective_id: uuid.UUID) -> tuple[uuid.UUID, selectors
     raise Http404
 
 
-def _alerts(viewer: Viewer) -> list[tuple[object, str]]:
+def _alerts(viewer: Viewer) -> list[AlertRow]:
     found = [
         alert
         for organization in _seen(viewer)
         for alert in selectors.alert_list(actor=viewer.user, organization=organization)
     ]
     found.sort(key=lambda alert: alert.created_at, reverse=True)
-    return [(alert, objectives.lasted(alert)) for alert in found]
+    return _alert_rows(found)
+
+
+def _alert_rows(alerts: list[Alert]) -> list[AlertRow]:
+    """Each with its rule, how long it lasted, and who answers for the stage that it is of."""
+    owners = owners_of({alert.objective.indicator for alert in alerts})
+    return [
+        (
+            one,
+            objectives.RULE_WORDS.get(one.rule, one.rule),
+            objectives.lasted(one),
+            owners[one.objective.indicator],
+        )
+        for one in alerts
+    ]
 
 
 def _handling(viewer: Viewer) -> dict[str, object]:

@@ -16,7 +16,7 @@ from controlplane.kernel.objectives.counting import STAGE
 from controlplane.slos import selectors, services
 from controlplane.slos.duties import DutyNow, duties_now, duty_hand_over, indicator_owners
 from controlplane.slos.learning import REQUESTS_MIN
-from controlplane.slos.models import EVERYONE, Alert, Duty, StageOwner
+from controlplane.slos.models import EVERYONE, NOBODY, Alert, Duty, StageOwner
 from controlplane.slos.runbooks import runbook_path, runbook_slugs, runbook_text
 from controlplane.telemetry.selectors import SeriesQuery, series_whole
 from frontend.shared import formats
@@ -167,7 +167,7 @@ def _row(
         name=name,
         label=LABELS[name],
         owner=owner,
-        team="" if owner.team == selectors.NOBODY else owner.team,
+        team="" if owner.team == NOBODY else owner.team,
         budget_ms=f"{owner.budget_us / formats.US_PER_MS:g}",
         p95=formats.milliseconds(slow),
         few=few,

@@ -79,7 +79,13 @@ def shown_id(of: UUID, prefix: str) -> str:
     return public_id(prefix, of)
 
 
-register.filter("account", account_text)
+@register.filter
+def account(name: str) -> str:
+    """An account of the organization shown, as people call it."""
+    kind, _, of = account_text(name).partition(":")
+    return kind.capitalize() if not of or of.startswith("org_") else f"{kind.capitalize()} · {of}"
+
+
 register.filter("cents", cents_text)
 register.filter("usd_pico", pico_text)
 register.filter("usd_unit", unit_text)

@@ -47,21 +47,21 @@ SHARED = "tests.browser.shared"
 SITE = "tests.browser.site"
 WATCH = "tests.browser.watch"
 # What is to be closed before a test of another folder.
-_kept: list[Kept[bool, Site] | Kept[None, Profiles]] = []
+_kept: list[Kept[str, Site] | Kept[None, Profiles]] = []
 
 
 @contextmanager
-def _site(servers: Servers, month: bool) -> Iterator[Site]:
+def _site(servers: Servers, past: str) -> Iterator[Site]:
     make_database(servers.postgres)
     parts = import_module(SITE)
     try:
         # Chromium's driver has a loop in this thread, and the past is written in one of its own.
-        cast, key, requests, credential = parts.elsewhere(partial(parts.fill, month))
+        filled = parts.elsewhere(partial(parts.fill, past))
         with tempfile.TemporaryDirectory() as folder:
-            processes = parts.Processes(Path(folder), credential)
+            processes = parts.Processes(Path(folder), filled.credential)
             try:
                 processes.start()
-                yield parts.Site(processes.port, cast, key, requests)
+                yield parts.Site(processes.port, filled)
             finally:
                 processes.stop()
     finally:
@@ -82,7 +82,7 @@ def _profiles(_: None) -> Iterator[Profiles]:
 
 
 @pytest.fixture(scope="session")
-def sites(servers: Servers) -> Iterator[Kept[bool, Site]]:
+def sites(servers: Servers) -> Iterator[Kept[str, Site]]:
     """One site at a time: there is one database."""
     kept = import_module(SHARED).Kept(partial(_site, servers))
     _kept.append(kept)
@@ -111,12 +111,13 @@ def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Generator[None, obj
 
 
 @pytest.fixture(scope="module")
-def site(sites: Kept[bool, Site], request: pytest.FixtureRequest) -> Site:
+def site(sites: Kept[str, Site], request: pytest.FixtureRequest) -> Site:
     """The site with a past of three hours that looks used, which its tests share and add to.
 
-    A module that says `MONTH = True` has one with a month of money in the ledger instead.
+    A module that says `PAST = "month"` has one with a month of money in the ledger instead, with
+    `"things"` one of each thing that a page can show.
     """
-    return sites.of(getattr(request.module, "MONTH", False))
+    return sites.of(getattr(request.module, "PAST", "history"))
 
 
 @pytest.fixture

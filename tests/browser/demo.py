@@ -116,7 +116,7 @@ def _write_objectives(cast: Cast) -> None:
     """An objective that is kept and one that is not, with counts of the last hours."""
     alice, acme = cast.alice, cast.acme
     late = draft(name="first tokens", indicator="ttft", threshold=250_000, target_ppm=950_000)
-    for wanted, bad in ((draft(), 1), (late, 14)):
+    for wanted, bad in ((draft(name="good answers"), 1), (late, 14)):
         objective = objective_create(actor=alice, organization=acme.id, draft=wanted)
         for number in range(OBJECTIVE_MINUTES):
             at = datetime.now(UTC) - timedelta(minutes=number)

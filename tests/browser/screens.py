@@ -10,6 +10,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from http.client import HTTPConnection
 from io import BytesIO
 from pathlib import Path
@@ -19,11 +20,17 @@ from django.urls import reverse
 from PIL import Image
 from playwright.sync_api import Page, expect
 
+from controlplane.core.audit.entries import OPERATOR
+from controlplane.hosts.services import DeploymentDraft, deployment_create, host_add
+from controlplane.routing.services import RuleVersions
+from controlplane.slos.evaluate import objectives_evaluate
+from controlplane.slos.learning import stage_budgets_learn
 from controlplane.slos.selectors import objective_standings
 from frontend.shared.navigation import NAVIGATION
-from tests.browser.site import Site, elsewhere
+from tests.browser.site import Site, elsewhere, report_hosts
 from tests.browser.watch import DESK, PHONE, Watch
 from tests.support.fleet import MODEL
+from tests.support.rules import generates
 
 FOLDER = Path(__file__).parents[2] / "docs" / "screenshots"
 COLORS = 128
@@ -38,9 +45,22 @@ RANGED = frozenset({"overview", "latency", "cache", "requests", "explore", "insi
 
 @pytest.fixture(scope="module")
 def used(site: Site) -> Iterator[Site]:
-    """The site with requests under way."""
+    """The site with learned budgets, alerts, a host, a draft, and requests under way."""
+    elsewhere(_furnish_more)
     with traffic(site):
         yield site
+
+
+def _furnish_more() -> None:
+    stage_budgets_learn(datetime.now(UTC))
+    objectives_evaluate()
+    RuleVersions(OPERATOR).draft_create(
+        [generates("small-first", MODEL, aliases=["fast", "cheap"])]
+    )
+    host_add(actor=OPERATOR, name="host-1")
+    draft = DeploymentDraft(model=MODEL, source_kind="folder", source_name="/models/tiny")
+    deployment_create(actor=OPERATOR, name="second-copy", draft=draft)
+    report_hosts()
 
 
 @contextmanager
@@ -93,6 +113,9 @@ def _paths(site: Site) -> dict[str, str]:
         "request": reverse("request", args=[site.requests[-4]]),
         "key": reverse("key", args=[site.key.key.id]),
         "account": reverse("account"),
+        "explore": reverse("explore") + "?range=6h&by=prompt_bucket&then=status&measure=ttft",
+        "model": reverse("model", args=[MODEL]),
+        "draft": reverse("routing_version", args=[2]),
     }
 
 

@@ -7,18 +7,11 @@ import re
 from playwright.sync_api import expect
 
 from tests.browser.site import Site
-from tests.browser.watch import DESK, PHONE, Watch, check, serious_findings, turn, wider_than_screen
+from tests.browser.watch import DESK, PHONE, Watch, serious_findings, turn, wider_than_screen
 
 # What is around the operations, each of which looks as the first of its method.
 FRAME = (".page-head", ".information-container", ".filter", "h3.opblock-tag")
 METHODS = ("get", "post", "put", "patch", "delete")
-
-
-def test_pages_are_accessible_and_fit(site: Site, watch: Watch) -> None:
-    page = watch.sign_in(site)
-    for path in ("/developers", "/admin-keys"):
-        page.goto(path)
-        check(page)
 
 
 def test_an_admin_key_is_made_shown_once_and_revoked(site: Site, watch: Watch) -> None:

@@ -5,25 +5,20 @@ The provider is a server on loopback; the rest is as it runs.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from django.conf import settings
 from playwright.sync_api import Page, expect
 
 from controlplane.billing.ledger.services import seal_ledger
 from controlplane.kernel.money import usd_text
-from tests.browser.site import Site, elsewhere, end_process
+from tests.browser.site import Site, connector, elsewhere
 from tests.browser.watch import Watch, check
 from tests.support.hosted import OUTPUT_TOKENS, PROMPT_TOKENS, SECRET, UPSTREAM, hosted_provider
 
-MONTH = True
+PAST = "month"
 READY_S_MAX = 240.0
 LOOK_MS = 500
 MODEL = "loop"
@@ -31,19 +26,6 @@ MODEL = "loop"
 COSTS, SOLD = ("100", "50", "200"), ("300", "100", "600")
 CHARGED_NANO = (PROMPT_TOKENS * 300 + OUTPUT_TOKENS * 600) * 1_000
 COST_NANO = (PROMPT_TOKENS * 100 + OUTPUT_TOKENS * 200) * 1_000
-
-
-@contextmanager
-def _connector(site: Site) -> Iterator[None]:
-    """As `sluice run` starts it; here the site's processes are the tests' own."""
-    argv = [sys.executable, "manage.py", "connector"]
-    argv += ["--gateway", f"ws://127.0.0.1:{site.port}"]
-    environment = {**os.environ, "SLUICE_ROLE": "connector"}
-    process = subprocess.Popen(argv, env=environment, cwd=settings.BASE_DIR)
-    try:
-        yield
-    finally:
-        end_process(process)
 
 
 def _until(page: Page, true: Callable[[], bool], words: str) -> None:
@@ -113,7 +95,7 @@ def test_a_provider_is_added_used_billed_and_removed_in_the_browser(
         _add(page, provider.url)
         check(page)
         _price(page)
-        with _connector(site):
+        with connector(site):
             _until(page, lambda: bool(_chat(page, site).ok), "the model is served")
             answer = _chat(page, site).json()
             assert answer["choices"][0]["message"]["content"] == "Good day."

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from django.conf import settings
 from playwright.sync_api import Page, expect
 
 from controlplane.billing.ledger.services import seal_ledger
-from tests.browser.site import Site, elsewhere, end_process
+from tests.browser.site import Site, agent, elsewhere
 from tests.browser.watch import DESK, PHONE, Watch, fits
 from tests.support.fleet import MODEL
 from tests.support.hosts import SHIPPED
@@ -36,19 +30,6 @@ def _until(page: Page, words: str, path: str = "/deployments", *, gone: bool = F
             return
         page.wait_for_timeout(LOOK_MS)
     raise AssertionError(f"never {words!r}: {page.locator('main').inner_text()}")
-
-
-@contextmanager
-def _agent(site: Site, token: str, folder: Path, name: str = "desk-1") -> Iterator[None]:
-    argv = [sys.executable, "-m", "inference.agent", "--name", name, "--data", str(folder)]
-    argv += ["--control", f"http://127.0.0.1:{site.port}", "--models", str(SHIPPED.parent)]
-    process = subprocess.Popen(
-        argv, env={**os.environ, "SLUICE_ENROL_TOKEN": token}, cwd=settings.BASE_DIR
-    )
-    try:
-        yield
-    finally:
-        end_process(process)
 
 
 def _add_host(page: Page, name: str) -> str:
@@ -78,7 +59,7 @@ def test_a_model_is_deployed_by_keys_and_removed(site: Site, watch: Watch, tmp_p
     token = _add_host(page, "desk-1")
     _until(page, "waits for its agent")
     assert token not in page.content()
-    with _agent(site, token, tmp_path):
+    with agent(site, token, tmp_path, "desk-1"):
         _until(page, "reports")
         _deploy(page, "too-large", 4_096, engine="echo")
         _until(page, "It does not fit. Needed: ")
@@ -157,7 +138,7 @@ def test_a_model_is_added_priced_deployed_used_billed_and_removed_by_clicks(
     watch.allowed.extend(["404", "503"])
     _add_model(page, name)
     token = _add_host(page, "desk-2")
-    with _agent(site, token, tmp_path, "desk-2"):
+    with agent(site, token, tmp_path, "desk-2"):
         _until(page, "reports")
         _deploy(page, "first", 1, model=name, engine="compact")
         _until(page, "running")

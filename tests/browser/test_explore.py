@@ -27,6 +27,22 @@ def test_a_chart_opens_in_explore_and_is_asked_on_by_keyboard(site: Site, watch:
     page.goto(page.url)
     assert table.locator("th[scope=row]").all_inner_texts() == shown
     check(page)
+    # Under a name it is found again from anywhere.
+    page.get_by_role("button", name="Save this view").press("Enter")
+    page.get_by_label("Name", exact=True).fill("by outcome")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("is saved for you")).to_be_visible()
+    page.goto("/keys")
+    page.keyboard.press("Control+k")
+    page.keyboard.insert_text("by outcome")
+    expect(page.locator("#found a")).to_have_count(1)
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/explore?**by=status**")
+    page.locator("summary", has_text="Saved views").press("Enter")
+    check(page)
+    page.get_by_role("button", name="Remove the view by outcome").press("Enter")
+    expect(page.get_by_text("is removed")).to_be_visible()
+    page.goto(f"/explore?{RANGE}&by=status&measure=inter_token")
     table.locator("tbody th a").first.press("Enter")
     page.wait_for_url("**status=ok**")
 

@@ -8,7 +8,7 @@ from tests.browser.site import Site
 from tests.browser.watch import PHONE, Watch, check, fits, turn
 from tests.support.month import PERIOD
 
-MONTH = True
+PAST = "month"
 LAPTOP = (1280, 900)
 
 

@@ -64,19 +64,6 @@ def _drawn(page: Page, path: str = "/") -> None:
         expect(page.locator(f"#plot-{name} .main-svg").first).to_be_visible()
 
 
-def test_pages_are_accessible_and_fit(site: Site, watch: Watch) -> None:
-    # Keys and a request of its own are looked at with the pages of `test_watching.py`.
-    watch.allowed.append("404")
-    page = watch.sign_in(site)
-    for path in (
-        f"/requests?{RANGE}",
-        "/playground",
-        "/none-such",
-    ):
-        page.goto(path)
-        check(page)
-
-
 def test_a_phone_has_the_pages_and_the_account_in_a_drawer(site: Site, watch: Watch) -> None:
     page = watch.sign_in(site, size=PHONE)
     for path in ("/", "/members", "/exports"):

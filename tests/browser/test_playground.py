@@ -57,6 +57,23 @@ def test_the_playground_streams_and_tells_what_it_cost(site: Site, watch: Watch)
     expect(page.locator(".waterfall")).to_be_visible()
 
 
+def test_an_answer_under_way_stays_with_its_model(site: Site, watch: Watch) -> None:
+    page = _playground(site, watch)
+    held: list[Route] = []
+    page.route("**/v1/chat/completions", lambda route: held.append(route))
+    choices = page.get_by_label("Model"), page.get_by_label("Compare with")
+    page.get_by_label("You", exact=True).fill("Wait")
+    with page.expect_request("**/v1/chat/completions"):
+        page.get_by_role("button", name="Send").click()
+    for each in choices:
+        expect(each).to_be_disabled()
+    body = delta(content="Here") + "data: [DONE]\n\n"
+    held.pop().fulfill(content_type="text/event-stream", body=body)
+    expect(page.locator("#ask-state")).to_have_text("Done")
+    for each in choices:
+        expect(each).to_be_enabled()
+
+
 def test_turns_and_parameters_are_sent_and_told_as_code(site: Site, watch: Watch) -> None:
     page = _playground(site, watch)
     sent: list[dict[str, Any]] = []

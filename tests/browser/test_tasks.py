@@ -7,15 +7,26 @@ from __future__ import annotations
 
 import re
 from functools import partial
+from pathlib import Path
 
 from playwright.sync_api import Locator, Page, expect
 
+from controlplane.catalog.selectors import model_find
+from controlplane.catalog.services import model_remove
+from controlplane.connections.models import Connection
+from controlplane.connections.offers import connection_remove
 from controlplane.core.audit.entries import OPERATOR
+from controlplane.hosts.models import Deployment
+from controlplane.hosts.services import deployment_remove, host_add, host_remove
 from controlplane.tenants.services import organization_create, project_create
 from controlplane.tenants.sign_in.accounts import user_create
-from tests.browser.site import Site, elsewhere
-from tests.browser.watch import Watch, ask
+from tests.browser.site import Site, agent, connector, elsewhere
+from tests.browser.watch import Watch, ask, check, fits
+from tests.support.hosted import SECRET, UPSTREAM, hosted_provider
+from tests.support.hosts import SHIPPED
 from tests.support.waiting import wait_for
+
+SERVED_MS_MAX = 120_000
 
 
 class Steps:
@@ -26,6 +37,10 @@ class Steps:
 
     def click(self, of: Locator) -> None:
         of.click()
+        self.taken += 1
+
+    def choose(self, of: Locator, value: str) -> None:
+        of.select_option(value)
         self.taken += 1
 
     def press(self, keys: str) -> None:
@@ -104,3 +119,79 @@ def _leads(page: Page, link: Locator) -> bool:
     page.reload()
     href = link.get_attribute("href") if link.count() else None
     return href is not None and "/requests/req_" in page.request.get(href).url
+
+
+def _begin_model(steps: Steps, name: str, server: str, source: str) -> None:
+    """Go to the dialog from the first page, and fill in what every model needs."""
+    page = steps.page
+    page.goto("/")
+    steps.press("Control+k")
+    page.keyboard.insert_text("models")
+    expect(page.locator("#found a").first).to_contain_text("Models")
+    steps.press("Enter")
+    steps.click(page.get_by_role("button", name="Add a model"))
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name, as requests send it").fill(name)
+    steps.choose(dialog.get_by_label("Served by"), server)
+    dialog.get_by_label("Repository, folder or URL").fill(source)
+    dialog.get_by_label("Context window").fill("2048")
+    dialog.get_by_label("Output by default").fill("16")
+    dialog.get_by_label("Output at most").fill("16")
+    for words, rate in (("Input", "0.15"), ("Cached input", "0.05"), ("Output", "0.60")):
+        dialog.get_by_label(words, exact=True).fill(rate)
+
+
+def _answers(steps: Steps) -> None:
+    """Add it, wait on its page until it is served, and ask it."""
+    page = steps.page
+    steps.click(page.get_by_role("dialog").get_by_role("button", name="Add", exact=True))
+    tries = page.get_by_role("link", name="Try it")
+    expect(tries).to_be_visible(timeout=SERVED_MS_MAX)
+    fits(page)
+    steps.click(tries)
+    page.get_by_label("You", exact=True).fill("Good day")
+    steps.click(page.get_by_role("button", name="Send"))
+    expect(page.locator("#ask-state")).to_have_text("Done")
+    expect(page.locator(".cost").last).to_contain_text("$0.")
+    assert steps.taken <= 8
+
+
+def _forget(name: str) -> None:
+    model = model_find(name=name)
+    assert model is not None
+    model_remove(actor=OPERATOR, model=model)
+
+
+def test_a_model_of_another_server_answers_after_eight_steps(site: Site, watch: Watch) -> None:
+    steps = Steps(watch.sign_in(site))
+    page = steps.page
+    with hosted_provider() as provider, connector(site):
+        _begin_model(steps, "far-away", "url", provider.url)
+        page.get_by_label("Its name there").fill(UPSTREAM)
+        page.get_by_label("Key of the server").fill(SECRET)
+        check(page)
+        _answers(steps)
+        assert SECRET not in page.content()
+
+        def remove() -> None:
+            made = Connection.objects.get(name="far-away", removed_at=None)
+            connection_remove(actor=OPERATOR, connection=made)
+            _forget("far-away")
+
+        elsewhere(remove)
+
+
+def test_a_model_of_a_host_answers_after_eight_steps(
+    site: Site, watch: Watch, tmp_path: Path
+) -> None:
+    steps = Steps(watch.sign_in(site))
+    host = elsewhere(lambda: host_add(actor=OPERATOR, name="desk-3"))
+    with agent(site, host.token, tmp_path, "desk-3"):
+        _begin_model(steps, "own-copy", "folder", str(SHIPPED))
+        _answers(steps)
+        row = elsewhere(lambda: Deployment.objects.get(name="own-copy"))
+        elsewhere(lambda: deployment_remove(actor=OPERATOR, deployment=row))
+        wait_for(lambda: elsewhere(lambda: not Deployment.objects.exists()), "its end")
+        elsewhere(lambda: _forget("own-copy"))
+        for _ in range(2):  # The second time it is forgotten at once.
+            elsewhere(lambda: host_remove(actor=OPERATOR, host=host.host))

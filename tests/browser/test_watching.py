@@ -3,37 +3,22 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 from playwright.sync_api import Page, expect
 
-from tests.browser.site import NODE, Site
-from tests.browser.watch import Watch, check
+from controlplane.core.audit.entries import OPERATOR
+from controlplane.fleet.models import Node
+from controlplane.fleet.services import node_credential_create, node_remove
+from tests.browser.site import NODE, Site, elsewhere
+from tests.browser.watch import Watch
 
 RANGE = "range=6h"
 # Several times what such a page waits until it asks again.
 PERIODS_MS = 10_000
 
 
-def _paths(site: Site) -> list[str]:
-    return [
-        "/keys",
-        "/limits",
-        "/spend",
-        f"/requests?{RANGE}&sort=cost",
-        f"/requests/{site.requests[-1].hex}?{RANGE}",
-        f"/fleet?{RANGE}",
-    ]
-
-
-def test_pages_are_accessible_and_fit(site: Site, watch: Watch) -> None:
-    page = watch.sign_in(site)
-    for path in _paths(site):
-        page.goto(path)
-        _until_drawn(page)
-        check(page)
-
-
-def _until_drawn(page: Page) -> None:
+def until_drawn(page: Page) -> None:
     for plot in page.locator(".plot").all():
         if "No data" not in plot.inner_text():
             expect(plot.locator(".main-svg").first).to_be_visible()
@@ -69,10 +54,21 @@ def test_the_list_is_narrowed_by_its_shares_and_taken_away(site: Site, watch: Wa
     assert table.value.suggested_filename == "sluice-requests.csv"
     page.locator("#results tbody a").last.press("Enter")
     expect(page.get_by_role("heading", name="What happened")).to_be_visible()
-    expect(page.locator(".why")).to_contain_text("Version 1 of the prices of tiny")
+    expect(page.get_by_role("region", name="What happened")).to_contain_text(
+        "Version 1 of the prices of tiny"
+    )
 
 
-def test_the_fleet_moves_by_itself_but_not_under_ones_hands(site: Site, watch: Watch) -> None:
+def _idle(name: str) -> Node:
+    """A node that never comes."""
+    made = node_credential_create(actor=OPERATOR, name=name, pool="default")
+    return Node.objects.get(id=made.credential.node_id)
+
+
+def test_the_fleet_moves_by_itself_and_keeps_what_is_under_ones_hands(
+    site: Site, watch: Watch
+) -> None:
+    made = [elsewhere(partial(_idle, "aa-idle"))]
     page = watch.sign_in(site)
     page.clock.install()
     page.goto("/fleet")
@@ -82,13 +78,29 @@ def test_the_fleet_moves_by_itself_but_not_under_ones_hands(site: Site, watch: W
     expect(row).to_contain_text("ready")
     first = stamp.inner_text()
     expect(stamp).not_to_have_text(first)
-    # A button that has the focus stays the same one, whatever comes in meanwhile.
+    # A button that has the focus stays the same one, and a table as it was sorted.
     button = page.get_by_role("button", name=f"Drain {NODE}")
+    button.evaluate("(button) => { button.marked = true; }")
+    head = page.get_by_role("columnheader", name="Node")
+    for _ in range(2):
+        head.get_by_role("button").click()
+    top = page.get_by_role("rowheader").first
+    expect(top).to_contain_text(NODE)
     button.focus()
     held = stamp.inner_text()
+    # Another node comes, and one goes.
+    made.append(elsewhere(partial(_idle, "bb-idle")))
     page.clock.run_for(PERIODS_MS)
+    expect(page.get_by_role("rowheader", name="bb-idle")).to_be_visible()
+    for each in made:
+        elsewhere(partial(node_remove, actor=OPERATOR, node=each))
+    page.clock.run_for(PERIODS_MS)
+    expect(page.get_by_role("rowheader", name="idle")).to_have_count(0)
+    expect(stamp).not_to_have_text(held)
+    expect(top).to_contain_text(NODE)
     expect(button).to_be_focused()
-    assert stamp.inner_text() == held
+    assert button.evaluate("(button) => button.marked")
+    expect(head).to_have_attribute("aria-sort", "descending")
     page.get_by_role("button", name="Pause").press("Enter")
     expect(state).to_have_attribute("data-live-state", "off")
     expect(page.get_by_role("row", name=re.compile("fresh"))).to_be_visible()

@@ -43,6 +43,7 @@ from tests.core.routes_slos import ROUTES as SLO_ROUTES
 R = Route
 BILLING = "api/billing/organizations/<org:organization_id>"
 SEES = {STAFF: 200}
+NOT_ADMINS = dict.fromkeys(("developer", "finance", "viewer", STAFF), 403)
 NOT_STAFF = {OTHER_OWNER: 403}
 GRANT_PAGE = "grants/<org:organization_id>/<grant:grant_id>/<slug:decision>"
 INSIGHTS = "api/insights/organizations/<org:organization_id>"
@@ -149,6 +150,9 @@ ROUTES: tuple[Route, ...] = (
     R("GET", "cache/<slug:chart>.csv", Action.ORGANIZATION_VIEW),
     R("GET", "explore", Action.REQUEST_VIEW),
     R("GET", "explore/<slug:chart>.csv", Action.REQUEST_VIEW),
+    R("POST", "explore/views", Action.REQUEST_VIEW, {"name": "slow"}),
+    # A shared one is its owner's, or an admin's.
+    R("POST", "explore/views/<view:view_id>/remove", Action.REQUEST_VIEW, but=NOT_ADMINS),
     R("GET", "requests", Action.REQUEST_VIEW),
     R("GET", "requests.csv", Action.REQUEST_VIEW),
     R("GET", "requests/exemplar", Action.REQUEST_VIEW, query="measure=total&value=20000"),

@@ -23,6 +23,7 @@ from controlplane.fleet.models import ModelDigest
 from controlplane.fleet.services import TokenDraft, node_credential_create, token_create
 from controlplane.hosts.services import DeploymentDraft, deployment_create, host_add
 from controlplane.insights.models import WorksheetRevision
+from controlplane.insights.saved import view_save
 from controlplane.routing.services import RuleVersions
 from controlplane.slos.models import Alert, Objective
 from controlplane.slos.services import channel_add, objective_create
@@ -69,6 +70,7 @@ class Things:
     objective: uuid.UUID
     alert: uuid.UUID
     channel: uuid.UUID
+    view: uuid.UUID
     connection: uuid.UUID
     connection_key: uuid.UUID
     worksheet: uuid.UUID
@@ -139,6 +141,7 @@ SAMPLES: dict[str, Sample] = {
     "alert_id": of_tenant(lambda t: t.alert),
     "duty": Sample(lambda t: "routing"),
     "channel_id": of_tenant(lambda t: t.channel),
+    "view_id": of_tenant(lambda t: t.view),
     "stage": Sample(lambda t: "s1_admission"),
     "runbooks/slug": Sample(lambda t: "ttft"),
     # Their owner's alone: of others they are not found, whoever asks.
@@ -201,6 +204,9 @@ def make_things() -> Things:
         alert=_alert(objective),
         channel=channel_add(
             actor=cast.alice, organization=cast.acme.id, kind="email", address="ops@example.org"
+        ).id,
+        view=view_save(
+            actor=cast.alice, organization_id=cast.acme.id, name="slow", query="by=key", shared=True
         ).id,
         connection=connection.id,
         connection_key=key_add(actor=OPERATOR, connection=connection, secret="sk-sample-key").id,

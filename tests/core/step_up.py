@@ -206,6 +206,8 @@ FREE = frozenset(
         "POST /wallet/pay",
         "POST /invoices/<inv:invoice_id>/pay",
         f"POST {BILLING}/payment-orders",
+        "POST /explore/views",
+        "POST /explore/views/<view:view_id>/remove",
         "POST /exports",
         f"POST {BILLING}/exports",
         # Drafts, checks and a tenant's own texts

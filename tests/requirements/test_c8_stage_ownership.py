@@ -11,6 +11,7 @@ from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, Validat
 
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.permissions import organization_scope
+from controlplane.kernel.ids import public_id
 from controlplane.kernel.objectives.counting import COMPOSITES, INDICATORS
 from controlplane.kernel.spans import STAGES
 from controlplane.slos import selectors, services
@@ -109,6 +110,11 @@ def test_a_duty_is_handed_over_on_a_day_and_stands_on_pages_alerts_and_runbooks(
     )
     alert = Alert(objective=made, severity="page", rule="page_quick", organization=EVERYONE)
     assert "routing of s4_route: router" in words.words(alert, "firing")
+    with organization_scope([EVERYONE]):
+        alert.save()
+    for path in ("/slos", f"/slos/{public_id('objective', made.id)}"):
+        table = " ".join(alice.get(path).content.decode().split())
+        assert "routing of s4_route: router" in table.partition('id="alerts-title"')[2]
 
 
 @pytest.mark.parametrize(

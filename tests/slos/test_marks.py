@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import uuid
 from datetime import UTC, datetime, timedelta
+from html import unescape
 from typing import Any
 
+import psycopg
 import pytest
 from django.db import transaction
 
 from controlplane.core.audit.entries import OPERATOR, Facts, audit_record
 from controlplane.fleet.services import node_credential_create
+from controlplane.slos import marks
 from controlplane.slos.marks import MARKS_MAX, Mark, marks_between
 from frontend.shared.plots.figure import Axis, Figure, Line
+from frontend.shared.plots.groups import GroupFigure
 from frontend.shared.plots.marks import marked
-from tests.support.money import rows
+from tests.support.money import rows, superuser_dsn
 from tests.support.people import Cast, make_cast
 
 DAY = timedelta(days=1)
@@ -78,6 +82,33 @@ def test_no_more_are_drawn_than_can_be_told_apart(cast: Cast) -> None:
         _audit(cast, "price.publish", {"model": "tiny", "version": version, "project": None})
     texts = _texts(cast, cast.alice)
     assert len(texts) == MARKS_MAX and texts[-1] == f"price {MARKS_MAX + 2} of tiny published"
+
+
+def test_a_chart_does_without_marks_that_take_too_long(
+    cast: Cast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _audit(cast, "price.publish", {"model": "tiny", "version": 1, "project": None})
+    assert len(_texts(cast, cast.alice)) == 1
+    monkeypatch.setattr(marks, "MS_MAX", 20)
+    with psycopg.connect(superuser_dsn()) as stall:
+        stall.execute("LOCK TABLE gateways IN ACCESS EXCLUSIVE MODE")
+        assert _texts(cast, cast.alice) == []
+        stall.rollback()
+
+
+def test_what_others_chose_is_no_markup_in_a_chart() -> None:
+    chosen = '<b>you & me</b> <a href="https://example.org">x</a>'
+    at = datetime(2026, 11, 1, 12, tzinfo=UTC)
+    axis, line = Axis("ms"), Line(chosen, [1, 2], "--link")
+    over_time = marked(
+        Figure("f", "F", "", [at, at + DAY], [line], axis).as_json(), [Mark(at, chosen)]
+    )
+    groups = GroupFigure("g", "G", "", [chosen, "b"], [1, 2], [line], axis, "End user")
+    told = [over_time["data"][0]["name"], over_time["layout"]["annotations"][0]["hovertext"]]
+    told += [groups.as_json()["data"][0]["name"], groups.as_json()["data"][0]["x"][0]]
+    for text in told:
+        assert "<" not in text and unescape(text) == chosen
+    assert groups.rows()[0][0] == chosen, "pages escape what is in tables"
 
 
 def test_a_chart_over_time_gets_its_lines_numbered() -> None:

@@ -7,6 +7,7 @@ period before.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from html import escape
 from math import floor, log10
 from typing import Any, Protocol, runtime_checkable
 
@@ -88,6 +89,11 @@ def _logarithmic(values: Iterable[float | None]) -> dict[str, Any]:
         "tickvals": shown,
         "ticktext": [f"{tick:,.10g}" for tick in shown],
     }
+
+
+def plain(text: str) -> str:
+    """A text that others chose, as Plotly shows it: it reads tags and entities in all of them."""
+    return escape(text, quote=False)
 
 
 def plot_config() -> dict[str, object]:
@@ -215,7 +221,7 @@ class Figure:
             # A lone minute between gaps has no line: its marker shows it.
             "mode": "lines+markers",
             "marker": {"size": 4},
-            "name": line.name,
+            "name": plain(line.name),
             "x": times,
             "y": list(line.values),
             "line": {"color": line.color, "width": 2, "dash": line.dash},

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from controlplane.slos.marks import Mark
+from frontend.shared.plots.figure import plain
 
 # Room for the numbers above the lines.
 TOP = 24
@@ -35,7 +36,7 @@ def _line(mark: Mark) -> dict[str, Any]:
 def _number(mark: Mark, place: int) -> dict[str, Any]:
     return {
         "x": _moment(mark), "y": 1, "yref": "paper", "yanchor": "bottom",
-        "text": str(place), "hovertext": mark.text, "showarrow": False,
+        "text": str(place), "hovertext": plain(mark.text), "showarrow": False,
     }  # fmt: skip
 
 

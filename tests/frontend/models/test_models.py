@@ -10,7 +10,9 @@ from django.test import Client
 from controlplane.catalog.models import Model
 from controlplane.catalog.selectors import model_find, price_list_all
 from controlplane.catalog.services import price_override_end
+from controlplane.connections.models import Connection, ConnectionModel
 from controlplane.core.audit.entries import OPERATOR
+from controlplane.hosts.models import Deployment
 from controlplane.kernel.ids import public_id
 from tests.support.people import Cast, make_cast, signed_in
 from tests.support.rules import make_models
@@ -18,6 +20,7 @@ from tests.support.rules import make_models
 JSON = "application/json"
 RATES = {"input_pico": "150000", "cached_pico": "30000", "output_pico": "600000"}
 USD = {"input_pico": "0.15", "cached_pico": "0.03", "output_pico": "0.60"}
+NODE = {"server": "node"}
 TIMES = {"batch_permille": "500", "priority_permille": "2000"}
 ADDED = {
     "name": "org/big:1", "task": "generate", "pool": "default", "context_window": "32768",
@@ -51,7 +54,7 @@ def _act(staff: Client, name: str, **form: str) -> str:
 def test_a_model_is_added_priced_and_switched_off_on_the_pages(cast: Cast) -> None:
     staff, developer = signed_in(cast.stella), signed_in(cast.alice)
     pool = _model("tiny").pool
-    added = staff.post("/catalog/add", ADDED | {"pool": pool}, follow=True).content.decode()
+    added = staff.post("/catalog/add", ADDED | NODE | {"pool": pool}, follow=True).content.decode()
     assert "no price yet" in added
     assert "org/big:1 is added" in added
     look = _act(staff, "org/big:1", act="price", **USD, **TIMES)
@@ -75,11 +78,11 @@ def test_a_model_is_added_priced_and_switched_off_on_the_pages(cast: Cast) -> No
 def test_what_is_wrong_is_told_beside_what_was_typed(cast: Cast) -> None:
     staff = signed_in(cast.stella)
     pool = _model("tiny").pool
-    over = staff.post("/catalog/add", ADDED | {"pool": pool, "output_tokens_max": "99999"})
+    over = staff.post("/catalog/add", ADDED | NODE | {"pool": pool, "output_tokens_max": "99999"})
     assert over.status_code == 422
     assert 'value="org/big:1"' in over.content.decode()
     assert not Model.objects.filter(name="org/big:1").exists()
-    twice = staff.post("/catalog/add", ADDED | {"pool": pool, "name": "tiny"})
+    twice = staff.post("/catalog/add", ADDED | NODE | {"pool": pool, "name": "tiny"})
     assert twice.status_code == 422
     cents = staff.post("/catalog/act/tiny", {"act": "price", **USD, **TIMES, "input_pico": "cheap"})
     assert cents.status_code == 422
@@ -89,6 +92,51 @@ def test_what_is_wrong_is_told_beside_what_was_typed(cast: Cast) -> None:
     assert "Must not be above" in staff.post("/catalog/act/tiny", above).content.decode()
     assert staff.post("/catalog/act/tiny", {"act": "paint"}).status_code == 404
     assert staff.post("/catalog/act/none", {"act": "switch"}).status_code == 404
+
+
+def test_a_model_is_added_with_its_price_and_what_serves_it(cast: Cast) -> None:
+    staff, pool = signed_in(cast.stella), _model("tiny").pool
+    asked = ADDED | USD | {"pool": pool}
+    held = asked | {"server": "folder", "source": "/models/big"}
+    assert "org/big:1 is added" in staff.post("/catalog/add", held, follow=True).content.decode()
+    assert _versions("org/big:1") == [(1, None, 150_000, 1000)]
+    row = Deployment.objects.get(name="org-big-1")
+    assert (row.model, row.source_name, row.window) == ("org/big:1", "/models/big", 32_768)
+    assert "org-big-1" in staff.get("/catalog/of/org/big:1", headers={"hx-request": "true"}).text
+    told = staff.get("/catalog/of/org/big:1").text
+    assert 'data-poll="2000"' in told and "org-big-1" in told
+
+    far = asked | {"name": "far", "server": "url", "source": "http://127.0.0.1:9/v1"}
+    page = staff.post("/catalog/add", far | {"upstream": "gpt"}, follow=True).content.decode()
+    assert "far is added" in page and "reach" in page
+    served = ConnectionModel.objects.get(model__name="far")
+    assert (served.upstream, served.connection.kind) == ("gpt", "other")
+    assert _versions("far")[0][2:] == (150_000, 1000)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"server": "folder", "source": ""}, "Say where the model is."),
+        ({"server": "folder", "source": "models"}, "absolute"),
+        ({"server": "url", "source": "ftp://x"}, "Must be a URL that begins with https://"),
+        ({"server": "url", "source": "https://x", "secret": "short"}, "Must be 8 to 500"),
+        ({"server": "url", "source": "https://x", "cached_pico": "9"}, "Must not be above"),
+        ({"server": "url", "source": "https://x", "output_tokens_max": "0"}, "at least 1"),
+        ({"server": "url", "source": "https://x", "name": "tiny"}, "in the catalogue already"),
+        ({"cached_pico": ""}, "Give all three prices, or none for now."),
+    ],
+)
+def test_nothing_is_added_where_a_part_of_it_is_wrong(
+    cast: Cast, wrong: dict[str, str], told: str
+) -> None:
+    staff, pool = signed_in(cast.stella), _model("tiny").pool
+    answer = staff.post("/catalog/add", ADDED | NODE | USD | {"pool": pool} | wrong)
+    assert answer.status_code == 422
+    assert told in answer.content.decode()
+    assert "short" not in answer.content.decode().partition("of-url")[2].partition("</div>")[0]
+    assert not Model.objects.filter(name="org/big:1").exists()
+    assert not Connection.objects.exists() and not Deployment.objects.exists()
 
 
 def test_a_change_keeps_what_its_form_does_not_show(cast: Cast) -> None:

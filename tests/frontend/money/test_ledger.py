@@ -67,7 +67,8 @@ def test_balances_are_what_was_booked_on_the_page_and_in_the_api(month: Month) -
     assert {one["account"]: one["balance_nano"] for one in told["data"]} == wanted
     page = client.get("/ledger").content.decode()
     for name, nano in wanted.items():
-        assert name in page
+        kind, _, of = name.partition(":")
+        assert kind.capitalize() + (f" · {of}" if of and "org_" not in of else "") in page
         assert usd_text(nano) in page
     assert "sealed up to" in page
 

@@ -88,7 +88,7 @@ def test_staff_see_the_installation_and_its_alerts(cast: Cast, alice: Client) ->
     index = page(alice, "/slos")
     assert "breaching" in index and "priority low is shed" in index
     detail = page(alice, f"/slos/{made.id.hex}")
-    assert "Error budget left" in detail and "page_quick" in detail and "14.4" in detail
+    assert "Error budget left" in detail and "Fast burn (page)" in detail and "14.4" in detail
     rows = list(csv.DictReader(StringIO(page(alice, "/slos.csv"))))
     assert (rows[0]["Of"], rows[0]["Good"], rows[0]["Counted"]) == ("Installation", "3000", "4000")
     assert float(rows[0]["Burn rate 1 h"]) == pytest.approx(25.0)

@@ -70,6 +70,8 @@ function setState(words, busy) {
   byId("ask-state").textContent = words;
   byId("ask-send").disabled = busy;
   byId("ask-stop").disabled = !busy;
+  // What is under way belongs to the models that it was sent to.
+  form.model.disabled = form.other.disabled = busy;
 }
 
 async function send() {
@@ -77,6 +79,7 @@ async function send() {
   const active = talking();
   const own = new AbortController();
   running = own;
+  setState("Sending", true);
   let bearer;
   try {
     parameters();
@@ -89,6 +92,7 @@ async function send() {
   } catch (error) {
     running = null;
     fail(error.message);
+    setState("Nothing was sent", false);
     return;
   }
   setState("Waiting for the first token", true);
