@@ -84,7 +84,7 @@ class Gateway(models.Model):
 
     instance = models.CharField(max_length=32, primary_key=True)
     url = models.CharField(max_length=200, default="", blank=True)
-    pools = ArrayField(models.CharField(max_length=50), default=list, blank=True)
+    pools = ArrayField(models.CharField(max_length=50), default=list, db_default=[], blank=True)
     started_at = models.DateTimeField()
     heartbeat_at = models.DateTimeField()
     share_of = models.PositiveIntegerField(default=0)

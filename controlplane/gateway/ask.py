@@ -6,6 +6,7 @@ from typing import Any, Literal, Self
 import msgspec
 from msgspec import structs
 
+from controlplane.gateway.policies.masks import Masks
 from controlplane.gateway.toolform import WantedCalls
 from controlplane.kernel.prompts import PromptBody, Value
 from inference.contract.capabilities import Capability
@@ -129,6 +130,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     `continuous_usage`: in each chunk of a stream.
     `effort` is how much to think before the answer, by its `effort_field`; `variables` are the chat
     template's.
+    `fallbacks` are models for when the first cannot serve it.
+    `masks` are what its project has masked in it; a choice ends with the last of `calls_max` calls.
     With `shows_texts` texts come back beside numbers, with `special` a prompt gets the model's
     special tokens.
     """
@@ -170,6 +173,9 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     variables: dict[str, Any] = {}
     user: str = ""
     labels: dict[str, str] = {}
+    masks: Masks | None = None
+    calls_max: int | None = None
+    fallbacks: tuple[str, ...] = ()
 
     @property
     def choices(self) -> int:

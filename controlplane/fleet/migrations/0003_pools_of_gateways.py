@@ -17,7 +17,11 @@ class Migration(migrations.Migration):
             model_name="gateway",
             name="pools",
             field=django.contrib.postgres.fields.ArrayField(
-                base_field=models.CharField(max_length=50), blank=True, default=list, size=None
+                base_field=models.CharField(max_length=50),
+                blank=True,
+                db_default=[],
+                default=list,
+                size=None,
             ),
         ),
     ]

@@ -40,7 +40,6 @@ from controlplane.kernel.clock import MICROSECOND_NS
 from controlplane.kernel.ids import public_id, public_request
 from controlplane.kernel.spans import INDEX, STAGES
 
-SEND_S_MAX = 30.0
 STOPPING_RETRY_S = 1
 MODELS_PATH = "/v1/models"
 KEY_PATH = "/v1/key"
@@ -67,12 +66,13 @@ ALLOWED = "authorization, content-type, idempotency-key, server-timing, tracepar
 EXPOSED = (
     "x-request-id, server-timing, openai-processing-ms, x-sluice-route, x-sluice-model,"
     " x-sluice-pool, x-sluice-fallback, x-sluice-prompt, x-sluice-queue-ms,"
-    " x-sluice-idempotent-replay, x-sluice-ignored, x-sluice-max-tokens"
+    " x-sluice-idempotent-replay, x-sluice-ignored, x-sluice-masked, x-sluice-max-tokens,"
+    " x-sluice-policy"
 )
 
 
 class ClientStalled(ConnectionError):
-    """The client read nothing for longer than `SEND_S_MAX`."""
+    """The client read nothing for longer than it may."""
 
 
 class GatewayApp:
@@ -195,6 +195,7 @@ class HttpOut:
         self._exchange = exchange
         self._cors = cors_lines(call, state.pages_origins)
         self._names_node = state.node_header
+        self._send_s = state.send_s
 
     @property
     def paused(self) -> bool:
@@ -206,7 +207,7 @@ class HttpOut:
     async def drained(self) -> None:
         """Wait until the client has read enough; raises `ClientStalled`."""
         try:
-            await within(SEND_S_MAX, self._exchange.drained())
+            await within(self._send_s, self._exchange.drained())
         except TimeoutError as error:
             if self._exchange.on_gone is None:
                 # It goes on in the background.
@@ -311,6 +312,11 @@ class HttpOut:
                 lines.append(f"x-sluice-prompt: {ask.assembly.label}")
             if ask.ignored:
                 lines.append(f"x-sluice-ignored: {', '.join(ask.ignored)}")
+            if ask.calls_max is not None:
+                lines.append(f"x-sluice-policy: calls_max={ask.calls_max}")
+            if ask.masks is not None:
+                masked = ", ".join(f"{kind}={n}" for kind, n in ask.masks.counts.items())
+                lines.append(f"x-sluice-masked: {masked}")
         if self._call.queued is not None:
             lines.append(f"x-sluice-queue-ms: {self._call.queued.wait_ms}")
         if trail.placement is not None and trail.step is not None:
