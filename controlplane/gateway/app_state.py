@@ -19,6 +19,7 @@ from controlplane.gateway.s1_admission.hold import HOLD_GRACE_S
 from controlplane.gateway.s4_route.choice.memory import RoutingMemory
 from controlplane.gateway.s4_route.queue.unmet import Unmet
 from controlplane.gateway.s4_route.saturation import WaitingRoom
+from controlplane.gateway.sizing import SizeMemory
 from controlplane.gateway.tasks.preflight_turns import Preflights
 
 SEND_S_MAX = 30.0
@@ -71,6 +72,7 @@ class AppState:
         self.preflights = Preflights()
         self.hygiene = HygieneWatch(self.waste)
         self.routing = RoutingMemory()
+        self.sizes = SizeMemory()
         self.offload = Offload()
         self.pictures, self.fetches = Offload(), Offload(FETCHES_MAX)
         # Requests that came, but for lines of batches, each of which has a copy of this.

@@ -9,6 +9,7 @@ from msgspec import structs
 from controlplane.gateway.policies.masks import Masks
 from controlplane.gateway.toolform import WantedCalls
 from controlplane.kernel.prompts import PromptBody, Value
+from controlplane.kernel.rules import SizeClass
 from inference.contract.capabilities import Capability
 from inference.contract.frames import Sampling
 
@@ -133,7 +134,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     `fallbacks` are models for when the first cannot serve it.
     `masks` are what its project has masked in it; a choice ends with the last of `calls_max` calls.
     With `shows_texts` texts come back beside numbers, with `special` a prompt gets the model's
-    special tokens.
+    special tokens. `size_class` is the one that a rule with size classes has to take.
     """
 
     operation: Operation
@@ -176,6 +177,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     masks: Masks | None = None
     calls_max: int | None = None
     fallbacks: tuple[str, ...] = ()
+    size_class: SizeClass | None = None
 
     @property
     def choices(self) -> int:
@@ -197,6 +199,10 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
         size = self.bytes - sum(len(each.source) for each in shown)
         needs = {**self.needs, Capability.VISION: shown[0].field}
         return structs.replace(self, bytes=size, needs=needs)
+
+    def served_by(self, model: str) -> Self:
+        """The same as its answer tells of it: by the name of the model that serves."""
+        return self if model == self.model else structs.replace(self, model=model)
 
     def singly(self) -> tuple[Self, ...]:
         """A request for each of its prompts."""

@@ -15,6 +15,7 @@ from controlplane.kernel.receipt import NONE, SERVED, Miss, PromptChange, Receip
 from controlplane.kernel.rules import DIRECT
 from controlplane.kernel.statuses import CLIENT_LEFT, FAILED_FROM
 from controlplane.telemetry.models import RequestRecord
+from frontend.requests.receipt import size_words
 from frontend.requests.refused import Door, Refused
 from frontend.shared import formats
 from frontend.shared.wordings import WORDINGS
@@ -157,6 +158,8 @@ def _routed(known: Evidence) -> Iterator[str]:
     else:
         asked = f", asked for as “{receipt.asked}”" if receipt.asked else ""
         yield f"The rule {record.route} was the first to match{asked}."
+    if told := size_words(receipt.size):
+        yield f"It asked for the size class of the request ({told})."
     for step in receipt.steps:
         where = " in pool ".join(filter(None, (step.model, step.pool)))
         if step.reason == SERVED:

@@ -161,6 +161,7 @@ def _open(post: QueryDict, at: str) -> Plain:
     rule: Plain = {"match": {name: each for name, each in match.items() if each not in ("", [])}}
     rule |= {name: _number(_typed(post, f"{at}-{name}")) for name in NUMBERS}
     rule |= {name: True for name in FLAGS if f"{at}-{name}" in post}
+    rule["shadow_class"] = _typed(post, f"{at}-shadow_class")
     kept = {name: each for name, each in rule.items() if each not in ("", {})}
     return {"name": _typed(post, f"{at}-name"), **kept, "steps": _steps(post, at)}
 
@@ -174,6 +175,7 @@ def _steps(post: QueryDict, at: str) -> list[Plain]:
                 "model": _typed(post, f"{each}-model"),
                 "pool": _typed(post, f"{each}-pool"),
                 "weight": _number(_typed(post, f"{each}-weight")),
+                "size_class": _typed(post, f"{each}-size_class"),
             }
             pairs = fields.items()
             targets.append({name: one for name, one in pairs if one != "" or name == "model"})

@@ -115,6 +115,7 @@ def _receipt(run: Progress, usage: Usage, miss: receipt.Miss | None) -> receipt.
         policy=_policy(run),
         line=_line(run),
         before=tuple(read_server_timing(timing)) if timing else (),
+        size=asked.plan.sized.choice if asked and asked.plan.sized else None,
     )
 
 

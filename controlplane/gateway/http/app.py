@@ -30,7 +30,7 @@ from controlplane.gateway.ports import LedgerAway, ReplayedAnswer, Room
 from controlplane.gateway.progress import Trail
 from controlplane.gateway.refusal import NO_RETRY, Refusal, internal_error, unavailable
 from controlplane.gateway.responses.kept import ID, PATH, ROUTES
-from controlplane.gateway.results import Placement
+from controlplane.gateway.results import Asked, Placement
 from controlplane.gateway.s1_admission.authenticate import authenticate, check_scopes
 from controlplane.gateway.s1_admission.hold import ledger_away
 from controlplane.gateway.s1_admission.limits import limit_lines
@@ -62,12 +62,15 @@ _STAGES = [(stage, INDEX[stage]) for stage, _, _ in STAGES]
 
 log = logging.getLogger(__name__)
 PREFLIGHT_S = 600
-ALLOWED = "authorization, content-type, idempotency-key, server-timing, traceparent, tracestate"
+ALLOWED = (
+    "authorization, content-type, idempotency-key, server-timing, traceparent, tracestate,"
+    " x-sluice-size-class"
+)
 EXPOSED = (
     "x-request-id, server-timing, openai-processing-ms, x-sluice-route, x-sluice-model,"
     " x-sluice-pool, x-sluice-fallback, x-sluice-prompt, x-sluice-queue-ms,"
     " x-sluice-idempotent-replay, x-sluice-ignored, x-sluice-masked, x-sluice-max-tokens,"
-    " x-sluice-policy"
+    " x-sluice-policy, x-sluice-size-class"
 )
 
 
@@ -306,17 +309,7 @@ class HttpOut:
         if trail.admitted is not None:
             lines += limit_lines(trail.admitted.allowance)
         if trail.asked is not None:
-            lines.append(f"x-sluice-route: {trail.asked.plan.label}")
-            ask = trail.asked.ask
-            if ask.assembly is not None:
-                lines.append(f"x-sluice-prompt: {ask.assembly.label}")
-            if ask.ignored:
-                lines.append(f"x-sluice-ignored: {', '.join(ask.ignored)}")
-            if ask.calls_max is not None:
-                lines.append(f"x-sluice-policy: calls_max={ask.calls_max}")
-            if ask.masks is not None:
-                masked = ", ".join(f"{kind}={n}" for kind, n in ask.masks.counts.items())
-                lines.append(f"x-sluice-masked: {masked}")
+            lines += _asked_lines(trail.asked)
         if self._call.queued is not None:
             lines.append(f"x-sluice-queue-ms: {self._call.queued.wait_ms}")
         if trail.placement is not None and trail.step is not None:
@@ -334,6 +327,24 @@ class HttpOut:
         if step.number > 1:
             lines.append(f"x-sluice-fallback: {step.number}:{step.model.name}")
         return lines
+
+
+def _asked_lines(asked: Asked) -> Lines:
+    """What was made of the request before it was let in."""
+    ask, sized = asked.ask, asked.plan.sized
+    lines = [f"x-sluice-route: {asked.plan.label}"]
+    if sized is not None:
+        lines.append(f"x-sluice-size-class: {sized.choice.served}")
+    if ask.assembly is not None:
+        lines.append(f"x-sluice-prompt: {ask.assembly.label}")
+    if ask.ignored:
+        lines.append(f"x-sluice-ignored: {', '.join(ask.ignored)}")
+    if ask.calls_max is not None:
+        lines.append(f"x-sluice-policy: calls_max={ask.calls_max}")
+    if ask.masks is not None:
+        masked = ", ".join(f"{kind}={n}" for kind, n in ask.masks.counts.items())
+        lines.append(f"x-sluice-masked: {masked}")
+    return lines
 
 
 def _server_timing(call: Call) -> str:

@@ -73,6 +73,7 @@ def parse(data: bytes) -> Ask:
         continuous_usage=fields.continuous_usage(request),
         user=request.safety_identifier or request.user or "",
         labels=request.metadata or {},
+        size_class=request.size_class,
     )
 
 

@@ -9,6 +9,7 @@ from controlplane.gateway.openai.parse import STORED_PATTERN
 from controlplane.gateway.openai.structured import StructuredOutputs, WantedFormat
 from controlplane.gateway.openai.tolerant import IGNORED_MAX, LeftOut
 from controlplane.gateway.refusal import bad_field
+from controlplane.kernel.rules import SizeClass
 from inference.contract.capabilities import Capability
 from inference.contract.frames import CHOICES_MAX, Sampling
 
@@ -91,6 +92,7 @@ class Common(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     metadata: Labels | None = None
     service_tier: ShortText | None = None
     prompt_cache_key: ShortText | None = None
+    size_class: SizeClass | None = None
     best_of: Count | None = None
     use_beam_search: Literal[False] | None = None
     ignore_eos: bool | None = None

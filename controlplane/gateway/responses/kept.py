@@ -139,8 +139,9 @@ class KeptResponse:
         else:
             ask = read_schema(call, asked.body, parsed)
         ask = with_masks(ask, asked.ask.masks)
-        ask, plan = plan_schema(call, ask, key=key, snapshot=asked.snapshot, pools=state.pools)
-        counted = counted_key(key, ask, plan, asked.snapshot)
+        snapshot = asked.snapshot
+        ask, plan = plan_schema(call, ask, key=key, snapshot=snapshot, state=state)
+        counted = counted_key(key, ask, plan, snapshot)
         return msgspec.structs.replace(asked, key=counted, ask=ask, plan=plan)
 
     def _take_place(self) -> None:

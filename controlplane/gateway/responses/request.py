@@ -30,6 +30,7 @@ from controlplane.gateway.responses.items import (
     converted,
 )
 from controlplane.kernel.contents.kept import KEPT_BYTES_MAX, KeptContent
+from controlplane.kernel.rules import SizeClass
 from inference.contract.frames import LOGPROBS_MAX
 
 LOGPROBS = "message.output_text.logprobs"
@@ -105,6 +106,7 @@ class ResponseRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     user: KeptText | None = None
     safety_identifier: KeptText | None = None
     prompt_cache_key: ShortText | None = None
+    size_class: SizeClass | None = None
     truncation: Literal["auto", "disabled"] | None = None
     background: bool | None = None
     store: bool | None = None
@@ -250,6 +252,7 @@ def _as_chat(request: ResponseRequest, said: Conversation, tools: OfferedTools) 
         user=request.user,
         safety_identifier=request.safety_identifier,
         prompt_cache_key=request.prompt_cache_key,
+        size_class=request.size_class,
         reasoning_effort=request.reasoning.effort if request.reasoning else None,
     )
 

@@ -23,6 +23,7 @@ from controlplane.gateway.s1_admission.hold import (
 )
 from controlplane.gateway.s1_admission.schema import (
     Parse,
+    PlanPorts,
     plan_schema,
     read_schema,
     read_schema_beside,
@@ -33,7 +34,7 @@ from controlplane.kernel.bytes_budget import BytesBudget, Portion
 KEPT_OPERATIONS = frozenset({"chat", "completion"})
 
 
-class ReadPorts(Protocol):
+class ReadPorts(PlanPorts, Protocol):
     """What reading a request needs of everything outside it."""
 
     keys: Keys
@@ -41,10 +42,6 @@ class ReadPorts(Protocol):
     offload: Offload
     bodies: BytesBudget
     body_s: float
-
-    @property
-    def pools(self) -> frozenset[str]:
-        """Those of this gateway, empty for all."""
 
 
 class AdmitPorts(Protocol):
@@ -75,7 +72,7 @@ async def read_ask(
             ask = await _read_large(call, body, parse, state, key)
         else:
             ask = read_schema(call, body, parse)
-        ask, plan = plan_schema(call, ask, key=key, snapshot=snapshot, pools=state.pools)
+        ask, plan = plan_schema(call, ask, key=key, snapshot=snapshot, state=state)
         ticket = make_ticket(call, body, key, route=exchange.path)
         keeps = ask.operation in KEPT_OPERATIONS and project.keeps_days
         kept = portion if ask.pictures or keeps else None

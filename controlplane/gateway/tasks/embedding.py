@@ -19,7 +19,7 @@ from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.nodes.stream import JobStream
 from controlplane.gateway.openai.embeddings import EmbeddingWriter
 from controlplane.gateway.openai.scores import ScoreWriter
-from controlplane.gateway.plan import PlannedStep, answered_by
+from controlplane.gateway.plan import PlannedStep
 from controlplane.gateway.refusal import Refusal, bad_field, no_node
 from controlplane.gateway.results import Asked, Cluster, Placement, Prepared, Prompt
 from controlplane.gateway.s3_tokenize.tokenize import encode_inputs, encode_pairs
@@ -74,7 +74,7 @@ class Embedding:
             inputs=self._encoded[served.digest, served.scores],
         )
         dimensions = self._inputs.dimensions or served.dimensions[0]
-        ask = answered_by(ask, prepared.step)
+        ask = ask.served_by(prepared.step.model.name)
         writer: VectorWriter = EmbeddingWriter(ask, self._inputs, dimensions=dimensions)
         if self._inputs.pairs:
             writer = ScoreWriter(self._call.request, ask, self._inputs)

@@ -11,7 +11,7 @@ from controlplane.gateway.call import Call
 from controlplane.gateway.nodes.models import ServedModel
 from controlplane.gateway.nodes.stream import JobStream
 from controlplane.gateway.openai.structured import after_thoughts, bounded
-from controlplane.gateway.plan import PlannedStep, answered_by
+from controlplane.gateway.plan import PlannedStep
 from controlplane.gateway.policies.restore import Restorer
 from controlplane.gateway.refusal import Refusal, bad_field, no_node
 from controlplane.gateway.results import Asked, Cluster, Placement, Prepared, Prompt
@@ -154,7 +154,7 @@ class TextAnswer:
             self._repeated = RepeatedPrompts(asked.ask, prepared.prompt, text)
         self._writer: Writer = writer(
             call.request,
-            answered_by(asked.ask, prepared.step),
+            asked.ask.served_by(prepared.step.model.name),
             fingerprint=f"fp_{served.digest[:12] or 'remote'}",
             token_text=served.text.token_text if served.text else _no_tokens,
             prompt_tokens=prepared.prompt.size,
