@@ -130,6 +130,7 @@ def _tenant(actor: Actor, organization: Organization) -> dict[things.Key, things
             "labels": project.labels,
             "cache_minutes": project.cache_minutes,
             "cache_shared": project.cache_shared,
+            "policies": project.policies,
             "keeps_days": project.keeps_days,
             "content_readers": project.content_readers,
             "weight": project.weight,

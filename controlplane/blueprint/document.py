@@ -102,6 +102,7 @@ class ProjectSpec(DocumentPart):
 
     `prices` are all that it pays instead of what others pay, and `model_limits` and
     `model_budgets` all that there are, by the name of the model; those of users are each user's.
+    `policies` are all of them, in the form of the kernel's.
     """
 
     name: Name
@@ -111,6 +112,7 @@ class ProjectSpec(DocumentPart):
     labels: Annotated[list[str], Meta(max_length=LABELS_MAX)] | UnsetType = UNSET
     cache_minutes: int | UnsetType = UNSET
     cache_shared: bool | UnsetType = UNSET
+    policies: dict[str, Any] | UnsetType = UNSET
     keeps_days: int | UnsetType = UNSET
     content_readers: list[Role] | UnsetType = UNSET
     weight: int | UnsetType = UNSET

@@ -19,6 +19,7 @@ from controlplane.core.api.shapes import read_shape
 from controlplane.kernel.money import micro_from_usd, nano_from_usd, usd_from_micro, usd_text
 from controlplane.kernel.prompts import PromptBody
 from controlplane.routing.rulesjson import read_rules, write_rules
+from controlplane.tenants.services import clean_policies
 
 POOL, MODEL, ORGANIZATION = "pool", "model", "organization"
 PROJECT, TEMPLATE, ROUTING = "project", "template", "routing"
@@ -200,5 +201,5 @@ _FORMS: dict[str, Callable[[Any], Any]] = {
     "limits": _limits, "user_limits": _limits, "model_limits": _of_models(_limits, LIMITS[2]),
     "budget": partial(_budget, field=BUDGETS[0]), "user_budget": partial(_budget, field=BUDGETS[1]),
     "model_budgets": _of_models(_budget, BUDGETS[2]),
-    "body": _body, "rules": _rules, "card_hour_usd": _card_hour,
+    "body": _body, "policies": clean_policies, "rules": _rules, "card_hour_usd": _card_hour,
 }  # fmt: skip

@@ -7,9 +7,11 @@ the model that it names.
 from collections.abc import Collection, Sequence
 
 import msgspec
+from msgspec import structs
 
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.refusal import (
+    CONTENT_FILTER,
     Refusal,
     bad_field,
     misdirected,
@@ -24,6 +26,8 @@ from controlplane.kernel.receipt import PassedStep, SizeChoice
 from inference.contract.frames import BYTES_PER_TOKEN
 
 NOT_ALLOWED, POOL_ELSEWHERE = "model_not_allowed", "pool_elsewhere"
+NOT_FOUND = "model_not_found"
+TOO_LONG = "context_length_exceeded"
 # A smaller size class serves what takes at most this share of its model's window, by the size of
 # the body: how many tokens that is only the model's own tokenizer will tell.
 WINDOW_SHARE = 0.75
@@ -48,21 +52,30 @@ class PlannedStep(msgspec.Struct, frozen=True):
 
 
 class RoutePlan(msgspec.Struct, frozen=True):
-    """The steps in their order, at least one; `unfit` were left out before any was tried.
-
-    `sized` is there where the rule has size classes.
+    """The steps in their order, at least one; `unfit` were left out before any was tried. Of some
+    that are `listed` the client named the models. `sized` is there where the rule has size classes.
     """
 
     rule: rules.RouteRule | None
     priority: int
     steps: tuple[PlannedStep, ...]
     unfit: tuple[PassedStep, ...] = ()
+    listed: bool = False
     sized: SizedPrompt | None = None
 
     @property
     def label(self) -> str:
         """Name and version of the rule; `direct` where the model was named itself."""
         return rules.DIRECT if self.rule is None else self.rule.label
+
+    def passes(self, code: str | None) -> bool:
+        """Whether what a step's model refuses with this code is the next step's to answer."""
+        rule = self.rule
+        if code == TOO_LONG:
+            return self.listed or (rule is not None and rule.on_too_long)
+        return code == CONTENT_FILTER and (
+            self.listed or (rule is not None and rule.on_content_filter)
+        )
 
     def pools(self, model: str) -> set[str]:
         """Whose nodes may be given the request for a model."""
@@ -76,11 +89,51 @@ def make_plan(
     snapshot: Snapshot,
     sizes: SizeMemory | None = None,
 ) -> RoutePlan:
+    """What the model leads to that a client names, and then those that it lists besides; raises
+    `Refusal`, also for one of a list that the key may not use, or that is not known. `sizes` knows
+    what retries are moved up from.
+    """
+    if not ask.fallbacks:
+        return _plan_of(request, ask, key, snapshot, sizes)
+    plans: list[RoutePlan] = []
+    lacks: list[Refusal] = []
+    unfit: list[PassedStep] = []
+    before = 0
+    for name in dict.fromkeys((ask.model, *ask.fallbacks)):
+        try:
+            plan = _plan_of(request, structs.replace(ask, model=name), key, snapshot, sizes)
+        except Refusal as refusal:
+            if name != ask.model and refusal.param == "model":
+                refusal.param = f"models[{ask.fallbacks.index(name)}]"
+            known = name in snapshot.model_names or name in snapshot.aliases
+            if refusal.code == NOT_ALLOWED or (refusal.code == NOT_FOUND and not known):
+                raise
+            lacks.append(refusal)
+            before += 1
+            unfit.append(PassedStep(before, name, "", refusal.code or refusal.param or ""))
+            continue
+        unfit += (structs.replace(each, step=before + each.step) for each in plan.unfit)
+        moved = tuple(structs.replace(each, number=before + each.number) for each in plan.steps)
+        plans.append(structs.replace(plan, steps=moved))
+        before += max(each.number for each in plan.steps)
+    if not plans:
+        raise lacks[0]
+    steps = tuple(step for plan in plans for step in plan.steps)
+    return structs.replace(plans[0], steps=steps, unfit=tuple(unfit), listed=True)
+
+
+def _plan_of(
+    request: bytes,
+    ask: Ask,
+    key: KeyRecord,
+    snapshot: Snapshot,
+    sizes: SizeMemory | None,
+) -> RoutePlan:
     """Apply the first rule that matches; raises `Refusal`.
 
     The key's models bound what a client may name, and where rules send it unless they widen it.
     The first step whose model is in service must fit the request; later ones that do not are left
-    out. `sizes` knows what retries are moved up from.
+    out.
     """
     if key.models is not None and ask.model not in key.models:
         raise model_not_allowed(ask.model)
@@ -100,7 +153,7 @@ def make_plan(
             continue
         if sized is not None:
             targets, choice = _of_size(targets, draw, sized.choice, ask, snapshot)
-            sized = sized if steps else msgspec.structs.replace(sized, choice=choice)
+            sized = sized if steps else structs.replace(sized, choice=choice)
         target = rules.pick_target(targets, draw)
         try:
             steps.append(_planned(number, target, step.queue_s, ask, snapshot))
@@ -114,7 +167,13 @@ def make_plan(
         raise rule_not_allowed(ask.model) if closed else unknown_model(ask.model)
     priority = key.priority if rule.priority is None or key.batch else rule.priority
     priced = tuple(_priced(step, key.project, priority) for step in steps)
-    return RoutePlan(rule, priority, priced, tuple(unfit), sized)
+    return RoutePlan(rule, priority, priced, tuple(unfit), sized=sized)
+
+
+def answered_by(ask: Ask, step: PlannedStep) -> Ask:
+    """The request as its answer repeats it: by the name of the model that serves."""
+    name = step.model.name
+    return ask if ask.model == name else structs.replace(ask, model=name)
 
 
 def within(plan: RoutePlan, pools: Collection[str]) -> RoutePlan:
@@ -129,7 +188,7 @@ def within(plan: RoutePlan, pools: Collection[str]) -> RoutePlan:
         if step.pool not in pools
     )
     here = tuple(step for step in plan.steps if step.pool in pools)
-    return msgspec.structs.replace(plan, steps=here, unfit=(*plan.unfit, *unfit))
+    return structs.replace(plan, steps=here, unfit=(*plan.unfit, *unfit))
 
 
 def _direct(ask: Ask, key: KeyRecord, snapshot: Snapshot) -> RoutePlan:
@@ -158,7 +217,7 @@ def _of_size(
         fitting = (each for each in larger if _fits(first[each], ask, snapshot))
         served = next(fitting, rules.LARGEST)
         by = by if served == choice.served else "bounds"
-    told = msgspec.structs.replace(
+    told = structs.replace(
         choice, served=served, by=by, model=first[choice.chosen], largest=first[rules.LARGEST]
     )
     return rules.class_targets(targets, served), told
@@ -216,7 +275,7 @@ def _priced(step: PlannedStep, project: str, priority: int) -> PlannedStep:
     price = step.model.price_for(project, priority)
     if price is step.model.price:
         return step
-    return msgspec.structs.replace(step, model=msgspec.structs.replace(step.model, price=price))
+    return structs.replace(step, model=structs.replace(step.model, price=price))
 
 
 def _task(ask: Ask) -> str:

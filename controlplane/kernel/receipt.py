@@ -137,7 +137,9 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     prompt, which then has no block hashes. `limit` refused it, `lack` is what the fleet lacked.
     `prefill` is the node that computed the prompt for `node`; the index and what it told are then
     of that one. `ignored` are fields of the request that changed nothing, `labels` those of its
-    `metadata` that its project keeps. `before` is what its client did before the call, as it says.
+    `metadata` that its project keeps. `masked` counts by kind what a policy of its
+    project masked in it, `policy` refused it or ended its answer.
+    `before` is what its client did before the call, as it says.
     `size` is there where a rule asked for the size class of the request.
     Where a model thought, `first_thought_us` and `first_answer_us` count from its arrival.
     """
@@ -166,6 +168,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     trace: str = ""
     ignored: tuple[str, ...] = ()
     labels: dict[str, str] = {}
+    masked: dict[str, int] = {}
+    policy: str = ""
     line: NetworkLine | None = None
     before: tuple[Before, ...] = ()
     prefill: str = ""

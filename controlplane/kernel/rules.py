@@ -100,7 +100,9 @@ class RouteRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     to its first token on one node. `degrade_order`: under load, routes with a lower number are
     moved to their next step, or shed, before those with a higher one; None goes last.
     `continues_lost`: after a lost node another goes on from the tokens already delivered.
-    `widen`: also targets beyond the models that a key is limited to.
+    `widen`: also targets beyond the models that a key is limited to. The next step is also tried
+    where a prompt does not fit the window (`on_too_long`), or an answer was withheld for its
+    content before any of it was delivered (`on_content_filter`).
     `shadow_class` serves whatever size class is chosen: the choice is only recorded.
     """
 
@@ -114,6 +116,8 @@ class RouteRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     degrade_order: int | None = None
     continues_lost: bool = False
     widen: bool = False
+    on_too_long: bool = False
+    on_content_filter: bool = False
     shadow_class: SizeClass | None = None
 
     @property

@@ -33,6 +33,8 @@ LABELS = {
     "priority": ("Priority", ""),
     "continues_lost": ("Continue after a lost node", ""),
     "widen": ("Also models that the key does not allow", ""),
+    "on_too_long": ("Next step when a prompt does not fit", ""),
+    "on_content_filter": ("Next step when an answer is withheld for its content", ""),
     "shadow_class": ("Shadow: always serve", "The size class that is chosen is only recorded."),
 }
 TASKS = {"generate": "generate", "embed": "embed"}

@@ -158,6 +158,10 @@ def _options(rule: RouteRule) -> Iterator[tuple[str, str]]:
         yield "shadow", f"always {rule.shadow_class}, the choice is recorded"
     if rule.widen:
         yield "also to", "models that the key does not allow"
+    if rule.on_too_long:
+        yield "next step", "when a prompt does not fit"
+    if rule.on_content_filter:
+        yield "next step", "when an answer is withheld for its content"
 
 
 def _priority(value: int) -> str:

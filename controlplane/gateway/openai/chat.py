@@ -147,6 +147,7 @@ def ask_of(request: ChatRequest, left: LeftOut, size: int, places: Sequence[str]
     return Ask(
         operation="chat",
         model=request.model,
+        fallbacks=tuple(request.models or ()),
         stream=bool(request.stream),
         include_usage=fields.include_usage(request),
         sampling=fields.sampling_of(

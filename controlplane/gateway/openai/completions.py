@@ -51,6 +51,7 @@ def parse(data: bytes) -> Ask:
     return Ask(
         operation="completion",
         model=request.model,
+        fallbacks=tuple(request.models or ()),
         stream=bool(request.stream),
         include_usage=fields.include_usage(request),
         sampling=sampling,

@@ -9,7 +9,15 @@ from msgspec import Meta
 
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.openai import chat, structured
-from controlplane.gateway.openai.fields import KeptText, Labels, Name, Share, ShortText, Temperature
+from controlplane.gateway.openai.fields import (
+    Fallbacks,
+    KeptText,
+    Labels,
+    Name,
+    Share,
+    ShortText,
+    Temperature,
+)
 from controlplane.gateway.openai.parse import parse_body
 from controlplane.gateway.openai.tolerant import IGNORED_MAX
 from controlplane.gateway.openai.tools import TOOLS_MAX
@@ -78,6 +86,7 @@ class ResponseRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     })  # fmt: skip
 
     model: Name
+    models: Fallbacks | None = None
     input: str | list[Any] | None = None
     instructions: str | None = None
     prompt: chat.PromptField | None = None
@@ -226,6 +235,7 @@ def _as_chat(request: ResponseRequest, said: Conversation, tools: OfferedTools) 
     shown = bool(request.top_logprobs) or LOGPROBS in (request.include or ())
     return chat.ChatRequest(
         model=request.model,
+        models=request.models,
         messages=said.messages or None,
         prompt=request.prompt,
         stream=request.stream,

@@ -14,6 +14,7 @@ import msgspec
 from controlplane.gateway.ask import Ask, Assembly, PromptUse
 from controlplane.gateway.call import Call
 from controlplane.gateway.plan import RoutePlan, make_plan, within
+from controlplane.gateway.policies.check import check_ask
 from controlplane.gateway.refusal import NO_RETRY, Refusal, bad_field
 from controlplane.gateway.s1_admission.helpers.offload import Offload
 from controlplane.gateway.sizing import SIZE_CLASS, SizeMemory, with_size_class
@@ -111,12 +112,13 @@ def plan_schema(
 ) -> tuple[Ask, RoutePlan]:
     """Return the request with its stored prompt, and its plan; raises `Refusal`.
 
-    A rule may shorten the deadline; strict projects have unknown fields refused. A size class that
-    no rule asks for is ignored.
+    A rule may shorten the deadline; strict projects have unknown fields refused, and those with
+    policies what breaks them. A size class that no rule asks for is ignored.
     """
     began = call.spans.clock()
     try:
-        if ask.unknown and snapshot.projects[key.project].strict:
+        project = snapshot.projects[key.project]
+        if ask.unknown and project.strict:
             message = f"Unknown parameter: '{ask.unknown}'."
             raise bad_field(ask.unknown, message, "unknown_parameter")
         ask = find_prompt(call.request, ask, key, snapshot)
@@ -127,6 +129,9 @@ def plan_schema(
         plan = within(plan, state.pools)
         if plan.rule is not None and plan.rule.deadline_s is not None:
             call.deadline_s = min(call.deadline_s, plan.rule.deadline_s)
+        if project.policies is not None:
+            waits = not (key.batch or ask.echo.get("background"))
+            ask = check_ask(ask, plan, project.policies, waits=waits)
         return ask, plan
     finally:
         call.spans.add(SCHEMA, began)

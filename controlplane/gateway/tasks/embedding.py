@@ -19,7 +19,7 @@ from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.nodes.stream import JobStream
 from controlplane.gateway.openai.embeddings import EmbeddingWriter
 from controlplane.gateway.openai.scores import ScoreWriter
-from controlplane.gateway.plan import PlannedStep
+from controlplane.gateway.plan import PlannedStep, answered_by
 from controlplane.gateway.refusal import Refusal, bad_field, no_node
 from controlplane.gateway.results import Asked, Cluster, Placement, Prepared, Prompt
 from controlplane.gateway.s3_tokenize.tokenize import encode_inputs, encode_pairs
@@ -74,6 +74,7 @@ class Embedding:
             inputs=self._encoded[served.digest, served.scores],
         )
         dimensions = self._inputs.dimensions or served.dimensions[0]
+        ask = answered_by(ask, prepared.step)
         writer: VectorWriter = EmbeddingWriter(ask, self._inputs, dimensions=dimensions)
         if self._inputs.pairs:
             writer = ScoreWriter(self._call.request, ask, self._inputs)
@@ -97,6 +98,7 @@ class VectorAnswer:
 
     finish = ""
     verdict = ""
+    capped = False
     told: ClassVar[list[Piece]] = []
 
     __slots__ = ("_call", "_fleet", "_missing", "_work", "_writer")
