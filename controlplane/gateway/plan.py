@@ -90,7 +90,8 @@ def make_plan(
     sizes: SizeMemory | None = None,
 ) -> RoutePlan:
     """What the model leads to that a client names, and then those that it lists besides; raises
-    `Refusal`, also for one of a list that the key may not use, or that is not known.
+    `Refusal`, also for one of a list that the key may not use, or that is not known. `sizes` knows
+    what retries are moved up from.
     """
     if not ask.fallbacks:
         return _plan_of(request, ask, key, snapshot, sizes)
@@ -132,7 +133,7 @@ def _plan_of(
 
     The key's models bound what a client may name, and where rules send it unless they widen it.
     The first step whose model is in service must fit the request; later ones that do not are left
-    out. `sizes` knows what retries are moved up from.
+    out.
     """
     if key.models is not None and ask.model not in key.models:
         raise model_not_allowed(ask.model)
@@ -152,7 +153,7 @@ def _plan_of(
             continue
         if sized is not None:
             targets, choice = _of_size(targets, draw, sized.choice, ask, snapshot)
-            sized = sized if steps else msgspec.structs.replace(sized, choice=choice)
+            sized = sized if steps else structs.replace(sized, choice=choice)
         target = rules.pick_target(targets, draw)
         try:
             steps.append(_planned(number, target, step.queue_s, ask, snapshot))
@@ -210,7 +211,7 @@ def _of_size(
         fitting = (each for each in larger if _fits(first[each], ask, snapshot))
         served = next(fitting, rules.LARGEST)
         by = by if served == choice.served else "bounds"
-    told = msgspec.structs.replace(
+    told = structs.replace(
         choice, served=served, by=by, model=first[choice.chosen], largest=first[rules.LARGEST]
     )
     return rules.class_targets(targets, served), told
