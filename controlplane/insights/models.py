@@ -1,10 +1,12 @@
-"""Counts of waste by key and hour, and comparisons that were run on this fleet."""
+"""Counts of waste by key and hour, comparisons that were run on this fleet, kept worksheets."""
 
 from typing import ClassVar
 
 from django.db import models
 
 from controlplane.core.models import BaseModel
+
+NOTE_CHARS_MAX = 300
 
 
 class HygieneHour(models.Model):
@@ -45,3 +47,24 @@ class Comparison(BaseModel):
     class Meta:
         db_table = "comparisons"
         ordering: ClassVar[list[str]] = ["-id"]
+
+
+class WorksheetRevision(BaseModel):
+    """A capacity worksheet as it was filled in for a quarter (`2026-Q4`); rows are only added.
+
+    `figures` are what was reckoned with, by the names of the worksheet's fields, `sheet` is what
+    came of them.
+    """
+
+    pool = models.CharField(max_length=50)
+    quarter = models.CharField(max_length=7)
+    by = models.CharField(max_length=300)
+    note = models.CharField(max_length=NOTE_CHARS_MAX, default="", blank=True)
+    figures = models.JSONField()
+    sheet = models.JSONField()
+
+    class Meta:
+        db_table = "worksheet_revisions"
+        indexes: ClassVar[list[models.Index]] = [
+            models.Index(fields=["pool", "-id"], name="worksheet_newest_first")
+        ]

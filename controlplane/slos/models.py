@@ -7,7 +7,7 @@ import uuid
 from datetime import datetime
 
 from django.db import models
-from django.db.models import CheckConstraint, Index, Q, UniqueConstraint
+from django.db.models import CheckConstraint, Index, Q, UniqueConstraint, Value
 
 from controlplane.core.models import BaseModel
 from controlplane.kernel.objectives.burn import PERIODS_DAYS, RULE_NAMES
@@ -19,6 +19,7 @@ NAME_CHARS_MAX = 100
 SCOPE_CHARS_MAX = 200
 ADDRESS_CHARS_MAX = 500
 LABEL_CHARS_MAX = 300
+KINDS = ["webhook", "slack", "teams", "pagerduty", "opsgenie", "email"]
 
 
 def default_rules() -> list[str]:
@@ -27,6 +28,8 @@ def default_rules() -> list[str]:
 
 class Objective(BaseModel):
     """A promise about one indicator. `target_ppm` of the requests that count are to be good.
+
+    One about several has them as `parts`, each an indicator with its threshold.
 
     A new threshold or scope begins a new `version`, whose counts are its own. `rules` name the
     burn-rate alerts; 0 minutes as `absent_after_min` raises none when data stay away. The last
@@ -40,7 +43,10 @@ class Objective(BaseModel):
     route = models.CharField(max_length=SCOPE_CHARS_MAX, default="", blank=True)
     model = models.CharField(max_length=SCOPE_CHARS_MAX, default="", blank=True)
     project = models.UUIDField(null=True, blank=True)
+    pool = models.CharField(max_length=SCOPE_CHARS_MAX, default="", db_default="", blank=True)
+    region = models.CharField(max_length=SCOPE_CHARS_MAX, default="", db_default="", blank=True)
     prompt_bucket = models.SmallIntegerField(default=ALL_BUCKETS)
+    parts = models.JSONField(default=list, db_default=Value([], models.JSONField()), blank=True)
     target_ppm = models.IntegerField()
     period_days = models.SmallIntegerField(default=30)
     rules = models.JSONField(default=default_rules)
@@ -171,13 +177,13 @@ class Shed(BaseModel):
 
 
 class Channel(BaseModel):
-    """Where alerts of an organization are told: `kind` is webhook, slack or email.
+    """Where alerts of an organization are told: `kind` is one of `KINDS`.
 
     The address is kept as `addresses.Kept` has it.
     """
 
     organization = models.UUIDField()
-    kind = models.CharField(max_length=7)
+    kind = models.CharField(max_length=9)
     sealed = models.BinaryField()
     digest = models.BinaryField()
     shown = models.CharField(max_length=ADDRESS_CHARS_MAX)
@@ -186,9 +192,7 @@ class Channel(BaseModel):
         db_table = "slo_channels"
         constraints = [
             UniqueConstraint(fields=["organization", "kind", "digest"], name="channel_once"),
-            CheckConstraint(
-                condition=Q(kind__in=["webhook", "slack", "email"]), name="channel_kind_known"
-            ),
+            CheckConstraint(condition=Q(kind__in=KINDS), name="channel_kind_known"),
         ]
 
 
@@ -207,7 +211,7 @@ class Delivery(BaseModel):
         Channel, on_delete=models.CASCADE, null=True, blank=True, related_name="+"
     )
     event = models.CharField(max_length=9)
-    kind = models.CharField(max_length=7)
+    kind = models.CharField(max_length=9)
     address = models.CharField(max_length=ADDRESS_CHARS_MAX, default="", blank=True)
     attempts = models.PositiveSmallIntegerField(default=0)
     due_at = models.DateTimeField()

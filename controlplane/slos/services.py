@@ -19,7 +19,7 @@ from controlplane.kernel.ids import public_id
 from controlplane.kernel.objectives.burn import MILLION
 from controlplane.kernel.objectives.counting import CACHE_HIT
 from controlplane.kernel.spans import STAGES
-from controlplane.slos.channels.delivery import EMAIL, address_check, address_kept
+from controlplane.slos.channels.delivery import EMAIL, address_check, address_kept, address_of
 from controlplane.slos.checks import Complaints, ObjectiveDraft, draft_check, owner_check, rules_of
 from controlplane.slos.models import (
     ADDRESS_CHARS_MAX,
@@ -81,7 +81,7 @@ def _said(objective: Objective, name: str, value: object) -> str:
 OBJECTIVES_MAX = 50
 CHANNELS_MAX = 10
 # A change of one of these makes other requests count, or count otherwise: a new version.
-COUNTED_BY = ("threshold", "route", "model", "project", "prompt_bucket")
+COUNTED_BY = ("threshold", "route", "model", "project", "pool", "region", "prompt_bucket", "parts")
 STAGE_NAMES = tuple(name for name, _, _ in STAGES)
 
 
@@ -161,6 +161,21 @@ def channel_remove(*, actor: Actor, organization: uuid.UUID, channel_id: uuid.UU
         found.delete()
 
 
+def channels_reseal(organization: uuid.UUID) -> int:
+    """Keep the addresses of an organization's channels under the present key; how many there are.
+
+    Their digests, which tell two addresses apart, are made anew, too.
+    """
+    with organization_scope([organization]):
+        found = list(Channel.objects.select_for_update().filter(organization=organization))
+        for each in found:
+            address = address_of(each.id, organization, bytes(each.sealed))
+            kept = address_kept(each.id, organization, each.kind, address)
+            each.sealed, each.digest, each.shown = kept
+            each.save(update_fields=["sealed", "digest"])
+    return len(found)
+
+
 def stage_owner_set(
     *, actor: Actor, stage: str, team: str, email: str, budget_us: int, runbook: str
 ) -> StageOwner:
@@ -200,6 +215,7 @@ def _living(objective_id: uuid.UUID) -> Objective:
 def _take(objective: Objective, draft: ObjectiveDraft) -> None:
     for name, value in msgspec.structs.asdict(draft).items():
         setattr(objective, name, value)
+    objective.parts = [msgspec.to_builtins(part) for part in draft.parts]
     objective.rules = rules_of(draft)
     objective.runbook = draft.runbook or runbook_of(draft.indicator)
 
@@ -230,6 +246,7 @@ def _mark(objective: Objective, text: str) -> None:
 
 def _facts(objective: Objective) -> Facts:
     facts = {name: getattr(objective, name) for name in ObjectiveDraft.__struct_fields__}
+    facts["parts"] = [f"{part['indicator']} {part['threshold']}" for part in objective.parts]
     return {**facts, "project": objective.project and public_id("proj", objective.project)}
 
 
