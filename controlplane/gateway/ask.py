@@ -212,6 +212,10 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
         needs = {**self.needs, Capability.VISION: shown[0].field}
         return structs.replace(self, bytes=size, needs=needs)
 
+    def served_by(self, model: str) -> Self:
+        """The same as its answer tells of it: by the name of the model that serves."""
+        return self if model == self.model else structs.replace(self, model=model)
+
     def singly(self) -> tuple[Self, ...]:
         """A request for each of its prompts."""
         prompts = (
