@@ -40,11 +40,16 @@ WHAT_IF = [
 
 
 class WasteJson(TypedDict):
-    """One kind of finding; savings are estimates, scaled from the requests looked at."""
+    """One kind of finding; savings are estimates, scaled from the requests looked at.
+
+    `code` is the fix for the client that had it most often; empty where code does not end it.
+    """
 
     kind: str
     what: str
     fix: str
+    client: str
+    code: str
     requests: int
     tokens: int
     saves_nano: int

@@ -17,13 +17,14 @@ class HygieneHour(models.Model):
     """
 
     pk = models.CompositePrimaryKey(
-        "hour", "organization", "project", "key", "model", "kind", "writer"
+        "hour", "organization", "project", "key", "client", "model", "kind", "writer"
     )
     hour = models.DateTimeField()
     writer = models.UUIDField()
     organization = models.UUIDField()
     project = models.UUIDField()
     key = models.UUIDField()
+    client = models.TextField()
     model = models.TextField()
     kind = models.TextField()
     requests = models.BigIntegerField()
@@ -31,7 +32,7 @@ class HygieneHour(models.Model):
     nano = models.BigIntegerField()
 
     class Meta:
-        """Made by `sql/tables.sql`, kept 90 days."""
+        """Made by `sql/tables.sql` and `sql/clients.sql`, kept 90 days."""
 
         managed = False
         db_table = "hygiene_hours"

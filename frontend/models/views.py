@@ -16,7 +16,7 @@ from django.utils import timezone
 from controlplane.catalog import services
 from controlplane.catalog.models import PriceVersion
 from controlplane.catalog.selectors import price_list_all, version_in_force
-from controlplane.composed.catalogue import model_discard, model_needs
+from controlplane.connections.discard import model_discard, model_needs
 from controlplane.connections.selectors import connection_of
 from controlplane.core.permissions import Action
 from controlplane.fleet.catalogue import Offer, offer_list

@@ -111,6 +111,38 @@ def test_a_member_sees_what_to_mend_and_how_it_went(
     expect(page.get_by_role("link", name="Capacity")).to_have_count(0)
 
 
+def test_a_request_is_checked_before_it_is_sent(
+    site: Site, watch: Watch, told: dict[str, str]
+) -> None:
+    page = watch.sign_in(site, email="bob@example.org")
+    page.goto("/insights/check")
+    check(page)
+    body = {"model": MODEL, "messages": [{"role": "user", "content": WASTE}], "max_tokens": 4}
+    page.get_by_label("Client").select_option("openai-node")
+    page.get_by_label("Request").fill(json.dumps(body))
+    press = page.get_by_role("button", name="Check", exact=True)
+    press.click()
+    expect(page.get_by_role("heading", name="It would run")).to_be_visible()
+    findings = page.get_by_role("list", name="Findings").get_by_role("listitem")
+    expect(findings).to_have_count(2)
+    expect(findings.nth(0)).to_contain_text("JSON with empty, null")
+    expect(findings.nth(1)).to_contain_text("Not streamed")
+    expect(findings.nth(1).locator("pre")).to_contain_text("stream: true")
+    check(page)
+    clean = {
+        "messages": [{"role": "user", "content": "A pool?"}],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    page.get_by_label("Request").fill(json.dumps(body | clean))
+    press.click()
+    expect(page.get_by_text("Nothing found")).to_be_visible()
+    watch.allowed.append("400")
+    page.get_by_label("Request").fill("{")
+    press.click()
+    expect(page.get_by_role("alert")).to_contain_text("JSON")
+
+
 def test_staff_reckon_what_if(site: Site, watch: Watch, told: dict[str, str]) -> None:
     page = watch.sign_in(site, email=STAFF)
     page.goto("/insights/capacity?days=1")

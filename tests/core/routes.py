@@ -117,6 +117,7 @@ ROUTES: tuple[Route, ...] = (
     R("GET", "projects", Action.ORGANIZATION_VIEW),
     R("POST", "projects/add", Action.PROJECT_CREATE),
     R("POST", "projects/<proj:project_id>", Action.PROJECT_UPDATE),
+    R("POST", "projects/<proj:project_id>/policies", Action.PROJECT_UPDATE),
     R("GET", "shares", Action.ROUTING_MANAGE),
     R("POST", SHARE_PAGE, Action.ROUTING_MANAGE, {"weight": "2"}, but=NOT_STAFF),
     R("GET", f"{OF_ORGANIZATION}/members", Action.MEMBER_VIEW),
@@ -290,6 +291,7 @@ ROUTES: tuple[Route, ...] = (
     # Insights
     R("GET", "insights", Action.REQUEST_VIEW),
     R("GET", "insights.csv", Action.REQUEST_VIEW),
+    R("GET", "insights/check", Action.PLAYGROUND_USE),
     R("GET", "insights/stages", Action.ORGANIZATION_VIEW),
     R("GET", "insights/stages.<slug:form>", Action.ORGANIZATION_VIEW),
     R("GET", "insights/comparison", Action.ORGANIZATION_VIEW),
