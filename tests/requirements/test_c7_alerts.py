@@ -119,8 +119,10 @@ def test_failing_requests_raise_an_alert_that_is_told_and_keeps_low_priority_out
     assert ask_some(product, product.key, 1)[0].whole
 
 
-def events(hooks: Receiver) -> list[str]:
-    return [json.loads(one.body)["event"] for one in hooks.received]
+def pages(hooks: Receiver) -> list[str]:
+    """Events of pages; a ticket may come before, while there were few requests."""
+    told = [json.loads(one.body) for one in hooks.received]
+    return [one["event"] for one in told if one["severity"] == "page"]
 
 
 def test_a_crowd_burns_a_pools_objective_is_shed_and_all_recovers(
@@ -147,7 +149,7 @@ def test_a_crowd_burns_a_pools_objective_is_shed_and_all_recovers(
     # Each alone is in time; of a crowd nearly all wait longer than was promised.
     def crowded() -> bool:
         ask_some(narrow, low, 1, CROWD)
-        return bool(hooks.received)
+        return bool(pages(hooks))
 
     wait_for(crowded, "a message")
     assert json.loads(hooks.received[0].body)["objective"]["name"] == promise.name
@@ -163,10 +165,13 @@ def test_a_crowd_burns_a_pools_objective_is_shed_and_all_recovers(
     # Who is not shed is served in time again, so that the alert ends, and with it the shed.
     def recovered() -> bool:
         assert all(answer.whole for answer in ask_some(narrow, narrow.key, SERVED))
-        return "alert.recovered" in events(hooks)
+        return "alert.recovered" in pages(hooks)
 
     wait_for(recovered, "the recovery")
+    # Far from the bound: a busy machine may be late with one more.
+    ask_some(narrow, narrow.key, 2 * SERVED)
     wait_for(lambda: ask_some(narrow, low, 1)[0].whole, "low priority let in again")
-    assert events(hooks) == ["alert.firing", "alert.recovered"]
-    ((state, acts),) = rows("SELECT state, acts FROM slo_alerts")
-    assert state == "recovered" and acts[-1] == LET_IN
+    assert pages(hooks)[:2] == ["alert.firing", "alert.recovered"]
+    alerts = rows("SELECT state, acts FROM slo_alerts WHERE severity = 'page' ORDER BY created_at")
+    assert {state for state, _ in alerts} == {"recovered"}
+    assert LET_IN in alerts[-1][1]
