@@ -6,7 +6,13 @@ from csp.constants import NONE, SELF
 
 from controlplane.settings import env
 from controlplane.settings.gateway import GATEWAY_URL
-from controlplane.settings.secret_files import bytes_before, needed, secret, secrets_before
+from controlplane.settings.secret_files import (
+    FROM_VARIABLES,
+    bytes_before,
+    needed,
+    secret,
+    secrets_before,
+)
 
 if needed("web"):
     SECRET_KEY = secret("SLUICE_SECRET_KEY", "django")
@@ -41,6 +47,8 @@ if needed("gateway", "web"):
     )
     PLAYGROUND_TOKEN_KEY = secret("SLUICE_PLAYGROUND_TOKEN_KEY", "playground-token").encode()
 
+# Variables by the name of the file that they stand for; for `sluice doctor`.
+SECRETS_FROM_VARIABLES = FROM_VARIABLES
 ALLOWED_HOSTS = list(env.words("SLUICE_ALLOWED_HOSTS", ("localhost", "127.0.0.1", "[::1]")))
 CSRF_TRUSTED_ORIGINS = list(env.words("SLUICE_TRUSTED_ORIGINS"))
 
