@@ -60,7 +60,7 @@ CLIENTS_KIB_MIN := 5000000
 TEST_STAMPS = $(RUN_STAMP) $(EMBED_STAMP) $(DEV_STAMP) $(DOCS_STAMP) tools $(NODE_STAMP) $(VLLM_STAMP) \
 	$(TRITON_STAMP) $(NIXL_STAMP)
 
-.PHONY: help torch run test test-fast test-all test-postgres test-durations test-coverage test-mutants test-clients check screenshots test-triton prebuilt docs wheel sbom vllm-env bench-gateway bench-check bench-interpreters bench-reference bench-routing bench-attached bench-batch bench-soak bench-exports fuzz bench-engine bench-gpu bench-fleet bench-faults bench-money bench-telemetry requirements tools clean
+.PHONY: help torch run test test-fast test-all test-postgres test-durations test-coverage test-mutants test-clients check screenshots test-triton prebuilt docs wheel sbom vllm-env bench-gateway bench-check bench-interpreters bench-reference bench-routing size-weights bench-attached bench-batch bench-load bench-soak bench-exports fuzz bench-engine bench-gpu bench-fleet bench-faults bench-money bench-telemetry requirements tools clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -170,8 +170,14 @@ bench-exports: $(RUN_STAMP) $(DEV_STAMP) ## Files of a synthetic month: memory a
 bench-batch: $(RUN_STAMP) $(DEV_STAMP) ## Interactive requests beside a batch and without one (LINES=10000)
 	$(PY) -m benchmarks.batch $(if $(LINES),--lines $(LINES))
 
+bench-load: $(RUN_STAMP) $(DEV_STAMP) $(VLLM_STAMP) ## `sluice load` beside `vllm bench serve`, and how many requests a second one core drives
+	$(PY) -m benchmarks.driving
+
 bench-routing: $(RUN_STAMP) $(DEV_STAMP) ## Four compact nodes: routing by prefix index beside nodes drawn at random
 	$(PY) -m benchmarks.routing
+
+size-weights: $(RUN_STAMP) $(DEV_STAMP) ## Train the classifier of size classes anew; prints its errors and its time
+	$(PY) -m benchmarks.sizes --keep
 
 bench-attached: $(RUN_STAMP) $(DEV_STAMP) $(VLLM_STAMP) ## Four vLLM servers behind attached nodes: routed by us, in turns, and compact nodes
 	$(PY) -m benchmarks.attached

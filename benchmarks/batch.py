@@ -48,8 +48,7 @@ async def interactive(port: int, key: str, seed: int, seconds: float) -> Tally:
         connection = Connection(port)
         body = {"model": MODEL, "stream": True, "max_tokens": OUTPUT_TOKENS, "prompt": prompt(draw)}
         try:
-            await connection.open()
-            await connection.stream(request_bytes(PATH, key, body), tally)
+            await connection.ask(request_bytes(PATH, key, body), tally)
         finally:
             connection.close()
 

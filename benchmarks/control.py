@@ -15,6 +15,7 @@ PACE_S = 0.005
 EVENT = b'data: {"choices":[{"index":0,"delta":{"content":"control"}}]}\n\n'
 BODY = b'{"id":"control","object":"chat.completion","choices":[]}'
 HEADERS = [(b"content-type", b"application/json"), (b"content-length", str(len(BODY)).encode())]
+STREAM = [(b"content-type", b"text/event-stream")]
 
 
 async def application(
@@ -35,7 +36,7 @@ async def application(
 
 
 async def _stream(send: Callable[[dict[str, Any]], Awaitable[None]], events: int) -> None:
-    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.start", "status": 200, "headers": STREAM})
     for _ in range(events):
         await asyncio.sleep(PACE_S)
         await send({"type": "http.response.body", "body": EVENT, "more_body": True})

@@ -64,6 +64,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "attached": (
         "hit_rate_x_compact", "ttft_p50_x_round_robin", "added_ttft_p99_ms", "difference_nano_usd",
     ),
+    "load": ("sent_per_s", "failed", "cpu_share", "sent_late_p99_ms", "ours_to_vllm"),
     "batch": ("p95_ttft_rise", "lines", "lost", "doubled"),
     "gpu": ("device", "decode", "prefill", "reference"),
     "exports": ("requests", "files"),

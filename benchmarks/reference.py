@@ -17,7 +17,8 @@ from benchmarks.load import Connection, Tally, percentile, request_bytes
 from benchmarks.machine import describe, rss_mib
 from benchmarks.recorder import Recorder
 from benchmarks.stack import Stack, node, serve, stack
-from benchmarks.workloads import OUTPUT_TOKENS, reference_prompts
+from benchmarks.workloads import reference_prompts
+from controlplane.insights.load.workloads import OUTPUT_TOKENS
 
 WIDTHS = (1, 8, 50)
 WARM_WIDTH = 50
@@ -34,7 +35,6 @@ async def agents(
 
     async def agent(prompt: list[int]) -> None:
         connection = Connection(port)
-        await connection.open()
         body = {
             "model": "sluice-5m",
             "prompt": prompt,
@@ -45,7 +45,7 @@ async def agents(
             "stream_options": {"include_usage": True},
         }
         try:
-            await connection.stream(request_bytes("/v1/completions", key, body), tally)
+            await connection.ask(request_bytes("/v1/completions", key, body), tally)
         finally:
             connection.close()
 

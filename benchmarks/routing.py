@@ -23,12 +23,13 @@ from typing import Any
 from django.core.management import call_command
 from tokenizers import Tokenizer
 
-from benchmarks.load import Connection, Seen, Tally, percentile, request_bytes
+from benchmarks.load import Connection, Tally, percentile, request_bytes
 from benchmarks.machine import describe
 from benchmarks.recorder import Recorder
 from benchmarks.reference import END_TOKEN
 from benchmarks.stack import Stack, node, serve, stack, wait_for
 from benchmarks.workloads import VOCABULARY_FROM
+from controlplane.insights.load.samples import LoadSample
 
 APPS = {
     "sluice": "controlplane.asgi:application",
@@ -92,7 +93,7 @@ async def send_all(
     *,
     end_token: int,
     pace: Pace = SHORT,
-    seen: list[Seen] | None = None,
+    seen: list[LoadSample] | None = None,
 ) -> tuple[Tally, float]:
     """The prompts in their order, a few at a time; the tally and the wall time. `seen` gets each
     answer.
@@ -101,7 +102,6 @@ async def send_all(
 
     async def client(number: int) -> None:
         connection = Connection(port)
-        await connection.open()
         await asyncio.sleep(number * pace.apart_s)
         for place, prompt in left:
             body = {
@@ -113,7 +113,7 @@ async def send_all(
                 "stream": True,
                 "stream_options": {"include_usage": True},
             }
-            answer = await connection.stream(request_bytes("/v1/completions", key, body), tally)
+            answer = await connection.ask(request_bytes("/v1/completions", key, body), tally)
             if seen is not None:
                 seen.append(answer)
         connection.close()

@@ -5,11 +5,10 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+from controlplane.insights.load.workloads import OUTPUT_TOKENS, Reference
+
 SEED = 7
 VOCABULARY_FROM = 300
-PROMPT_TOKENS = 1025
-SHARED_TOKENS = 200
-OUTPUT_TOKENS = 150
 OFFLINE_REQUESTS = 256
 OFFLINE_TOKENS = (100, 1024)
 
@@ -25,11 +24,9 @@ class Workload:
 
 def reference_prompts(vocabulary: int, count: int, *, run: int | str) -> list[list[int]]:
     """Token ids: a head that all runs share, then random ordinary tokens of this run's own."""
-    ids = range(VOCABULARY_FROM, vocabulary)
-    shared = random.Random(SEED).choices(ids, k=SHARED_TOKENS)
-    draw = random.Random(f"{SEED} {run}")
-    own = PROMPT_TOKENS - SHARED_TOKENS
-    return [shared + draw.choices(ids, k=own) for _ in range(count)]
+    drawn = Reference(range(VOCABULARY_FROM, vocabulary), f"{SEED} {run}")
+    system = drawn.system()
+    return [system + drawn.first() for _ in range(count)]
 
 
 def reference(vocabulary: int, count: int, width: int, *, run: str) -> Workload:

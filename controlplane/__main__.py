@@ -57,6 +57,7 @@ COMMANDS: Mapping[str, ConsoleCommand] = {
     "wallet list": ConsoleCommand(("listing", "wallets"), "list prepaid balances"),
     "wallet": ConsoleCommand(("wallet",), "show a wallet, add funds, decide on grants"),
     "fleet": ConsoleCommand(("fleet",), "show, approve, drain and remove nodes"),
+    "plan": ConsoleCommand(("plan",), "plan the nodes of pools, and replay such plans"),
     "compare": ConsoleCommand(("compare",), "compare four ways to call this deployment"),
 }
 

@@ -220,6 +220,7 @@ def build(role: str) -> Entrance:
         open_max=settings.CONNECTIONS_MAX,
         per_address_max=settings.ADDRESS_CONNECTIONS_MAX,
         trusted=settings.TRUSTED_PROXIES,
+        head_s=settings.HEAD_S,
     )
     gateway = None if role == "web" else import_string(GATEWAY_FACTORY)()
     bounded = _bounded_pages() if serves_pages else None

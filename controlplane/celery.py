@@ -23,6 +23,7 @@ SERVICES = {
     "billing.raise_alerts": ("billing.budgets.services.raise_alerts", MINUTE_S),
     "billing.exports_prune": ("billing.exports.services.exports_prune", HOUR_S),
     "batches.batches_forget": ("batches.services.batches_forget", 300.0),
+    "composed.plans_keep": ("composed.planning.plans.plans_keep", 300.0),
     "composed.outside_dial": ("composed.livemap.dials.outside_dial", 10.0),
     "contents.forget": ("contents.services.contents_forget", 300.0),
     "fleet.moments_forget": ("fleet.moments.moments_forget", HOUR_S),

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.attached.servers import COUNTERS, Attached, before_servers, servers
-from benchmarks.load import Seen, percentile
+from benchmarks.load import percentile
 from benchmarks.machine import describe, pin
 from benchmarks.recorder import Recorder
 from benchmarks.routing import BLOCK_TOKENS, KV_MIB, NODES, Pace, figures, run, warmed
 from benchmarks.stack import GATEWAY_CORE, Stack, stack
+from controlplane.insights.load.samples import LoadSample
 
 SLUICE = "controlplane.asgi:application"
 APPS = {
@@ -41,13 +42,13 @@ def run_attached(made: Stack, app: str, seed: int, attached: list[Attached]) -> 
     for each in attached:
         each.forget()
     books = import_module("benchmarks.attached.books")
-    seen: list[Seen] = []
+    seen: list[LoadSample] = []
     options = [each.node_options for each in attached]
     with warmed(made, app, seed, options, place=before_servers) as (send, prompts):
         ledger, counters = books.counted(), _counters(attached)
         row: dict[str, Any] = figures(*asyncio.run(send(prompts, seen=seen)))
         if app == SLUICE:
-            streamed: list[Seen] = []
+            streamed: list[LoadSample] = []
             asyncio.run(send(prompts, pace=STREAMS, seen=streamed))
             added = books.added_s(streamed)
             for share in (50, 99):

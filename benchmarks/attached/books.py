@@ -5,31 +5,24 @@ Imported once Django is set up.
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
-from benchmarks.load import Seen
 from benchmarks.money.kills import price_charged
+from controlplane.insights.load.samples import LoadSample
 from controlplane.kernel.price import TokenCounts, charge_nano
 from controlplane.kernel.spans import INDEX, unpack_spans
 from tests.product.books import CHARGES, bills
 from tests.support.money import rows
 from tests.support.waiting import wait_for
 
-REQUEST = re.compile(rb"x-request-id: req_([0-9a-f]{32})")
-USAGE = re.compile(rb'^data: (\{.*"usage":\{.*\})\r?$', re.MULTILINE)
 PREFILL = INDEX["s5_infer.prefill"]
 US_PER_S = 1_000_000
 
 
-def request_of(seen: Seen) -> str:
+def request_of(seen: LoadSample) -> str:
     """The id of a request, in hex."""
-    found = REQUEST.search(seen.head)
-    assert found is not None, seen.head
-    return found[1].decode()
+    return seen.request.removeprefix("req_")
 
 
 def counted() -> dict[str, int]:
@@ -41,7 +34,7 @@ def counted() -> dict[str, int]:
     return {"prompt": uncached + cached, "cached": cached, "output": output}
 
 
-def difference_nano(answers: Sequence[Seen], told: Sequence[Mapping[str, float]]) -> int:
+def difference_nano(answers: Sequence[LoadSample], told: Sequence[Mapping[str, float]]) -> int:
     """Between each bill and the usage that its client was told; and between all tokens that the
     ledger (first of `told`) and the servers (second) have counted, priced.
     """
@@ -49,9 +42,7 @@ def difference_nano(answers: Sequence[Seen], told: Sequence[Mapping[str, float]]
     price = price_charged()
     difference = 0
     for seen in answers:
-        usage = msgspec.json.decode(USAGE.findall(seen.tail)[-1])["usage"]
-        cached = usage["prompt_tokens_details"]["cached_tokens"]
-        counts = TokenCounts.from_usage(usage["prompt_tokens"], cached, usage["completion_tokens"])
+        counts = TokenCounts.from_usage(seen.prompt_tokens, seen.cached_tokens, seen.output_tokens)
         difference += abs(booked[request_of(seen)].nano - charge_nano(price, counts))
     ledger, servers = (
         charge_nano(
@@ -62,9 +53,9 @@ def difference_nano(answers: Sequence[Seen], told: Sequence[Mapping[str, float]]
     return difference + abs(ledger - servers)
 
 
-def added_s(answers: Sequence[Seen]) -> list[float]:
+def added_s(answers: Sequence[LoadSample]) -> list[float]:
     """Of each client's time to the first text, what the server before its node did not take."""
-    wanted = {request_of(seen): seen.first_s for seen in answers}
+    wanted = {request_of(seen): seen.ttft_s for seen in answers}
     ids = [uuid.UUID(hex=each) for each in wanted]
     query = "SELECT request, spans FROM request_records WHERE request = ANY(%s)"
     wait_for(lambda: len(rows(query, ids)) == len(ids), "record of every request")

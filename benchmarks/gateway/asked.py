@@ -49,13 +49,13 @@ def streamed(key: str, tokens: int = TOKENS, path: str = CHAT) -> Work:
     """The chat in the shape of a path, answered as a stream of so many tokens."""
     body = (_response if path == RESPONSES else _chat)(tokens, stream=True)
     request = request_bytes(path, key, body)
-    return lambda connection, tally: connection.stream(request, tally)
+    return lambda connection, tally: connection.ask(request, tally)
 
 
 def paced_events(tokens: int) -> Work:
     """The control's stream of so many fixed events."""
     request = request_bytes(f"{PACED_PATH}{tokens}", NOBODY, _chat(tokens, stream=True))
-    return lambda connection, tally: connection.stream(request, tally)
+    return lambda connection, tally: connection.ask(request, tally)
 
 
 def _chat(tokens: int, *, stream: bool) -> dict[str, object]:
@@ -69,4 +69,4 @@ def _response(tokens: int, *, stream: bool) -> dict[str, object]:
 
 def _whole(path: str, key: str, body: dict[str, object]) -> Work:
     request = request_bytes(path, key, body)
-    return lambda connection, tally: connection.whole(request, tally)
+    return lambda connection, tally: connection.ask(request, tally)

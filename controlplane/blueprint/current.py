@@ -49,7 +49,7 @@ def pool_fields(pool: Pool) -> things.Fields:
     """A pool without what the local driver runs."""
     names = (
         "task", "role", "nodes_min", "nodes_max", "warm_schedule", "cards_per_node",
-        "separate_caches",
+        "separate_caches", "plan_mode",
     )  # fmt: skip
     fields = {name: getattr(pool, name) for name in names}
     return {**fields, "card_hour_usd": usd_from_micro(pool.card_hour_micro)}
@@ -126,6 +126,7 @@ def _tenant(actor: Actor, organization: Organization) -> dict[things.Key, things
             "labels": project.labels,
             "cache_minutes": project.cache_minutes,
             "cache_shared": project.cache_shared,
+            "policies": project.policies,
             "keeps_days": project.keeps_days,
             "content_readers": project.content_readers,
             "weight": project.weight,

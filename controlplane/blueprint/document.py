@@ -66,6 +66,7 @@ class PoolSpec(DocumentPart):
     card_hour_usd: Usd | UnsetType = UNSET
     cards_per_node: int | UnsetType = UNSET
     separate_caches: bool | UnsetType = UNSET
+    plan_mode: Literal["advice", "signal", "agents"] | UnsetType = UNSET
 
 
 class ModelSpec(RemovablePart, kw_only=True):
@@ -137,7 +138,10 @@ class ObjectiveSpec(RemovablePart, kw_only=True):
     route: str | UnsetType = UNSET
     model: str | UnsetType = UNSET
     project: Name | None | UnsetType = UNSET
+    pool: str | UnsetType = UNSET
+    region: str | UnsetType = UNSET
     prompt_bucket: int | UnsetType = UNSET
+    parts: Annotated[list[dict[str, Any]], Meta(max_length=ENTRIES_MAX)] | UnsetType = UNSET
     alert_rules: list[Name] | UnsetType = UNSET
     absent_after_min: int | UnsetType = UNSET
     team: Name | UnsetType = UNSET
@@ -180,6 +184,7 @@ class ProjectSpec(DocumentPart):
 
     `prices` are all that it pays instead of what others pay, and `model_limits` and
     `model_budgets` all that there are, by the name of the model; those of users are each user's.
+    `policies` are all of them, in the form of the kernel's.
     """
 
     name: Name
@@ -189,6 +194,7 @@ class ProjectSpec(DocumentPart):
     labels: Annotated[list[str], Meta(max_length=LABELS_MAX)] | UnsetType = UNSET
     cache_minutes: int | UnsetType = UNSET
     cache_shared: bool | UnsetType = UNSET
+    policies: dict[str, Any] | UnsetType = UNSET
     keeps_days: int | UnsetType = UNSET
     content_readers: list[Role] | UnsetType = UNSET
     weight: int | UnsetType = UNSET

@@ -38,7 +38,7 @@ NOTE = "from a configuration document"
 _MODEL_NEEDS = ("pool", "context_window")
 # What a project decides about its requests: the document's names, and the table's.
 SETTINGS = {"safety": "safety_mode", "content": "allow_content_logging"} | {
-    name: name for name in ("strict", "labels", "cache_minutes", "cache_shared")
+    name: name for name in ("strict", "labels", "cache_minutes", "cache_shared", "policies")
 }
 
 

@@ -41,6 +41,14 @@ class PoolRole(models.TextChoices):
     DECODE = "decode"
 
 
+class PlanMode(models.TextChoices):
+    """Who follows the plan of a pool: nobody, autoscalers by the signal, or also agents."""
+
+    ADVICE = "advice", "Advice only"
+    SIGNAL = "signal", "Autoscalers follow it"
+    AGENTS = "agents", "Agents follow it, too"
+
+
 class Pool(BaseModel):
     """Nodes that can stand in for each other, and how many of them there should be.
 
@@ -60,10 +68,14 @@ class Pool(BaseModel):
     card_hour_micro = models.PositiveBigIntegerField(default=0)
     cards_per_node = models.PositiveSmallIntegerField(default=1)
     separate_caches = models.BooleanField(default=False)
+    plan_mode = models.CharField(
+        max_length=6, choices=PlanMode.choices, default=PlanMode.ADVICE, db_default=PlanMode.ADVICE
+    )
 
     class Meta:
         db_table = "pools"
         constraints = [
+            CheckConstraint(condition=Q(plan_mode__in=PlanMode.values), name="pool_plan_known"),
             CheckConstraint(condition=Q(task__in=Task.values), name="pool_task_known"),
             CheckConstraint(condition=Q(role__in=PoolRole.values), name="pool_role_known"),
             CheckConstraint(

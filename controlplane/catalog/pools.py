@@ -36,6 +36,7 @@ class PoolDraft:
     card_hour_micro: int = 0
     cards_per_node: int = 1
     separate_caches: bool = False
+    plan_mode: str = "advice"
 
 
 def pool_draft(name: str, values: Mapping[str, Any]) -> PoolDraft:

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import structlog
+from django.conf import settings
 
 from controlplane.connections.keys import key_opened
 from controlplane.connections.models import Connection, ConnectionKey, ConnectionModel, ProviderKind
@@ -46,6 +47,7 @@ class Feed(msgspec.Struct, frozen=True):
     """The connector's whole configuration."""
 
     connections: list[FeedConnection]
+    silence_s: tuple[int, ...] = (60, 300)
 
 
 def connections_served() -> bool:
@@ -88,7 +90,7 @@ def feed_read() -> Feed:
         if models[one.id] and keys[one.id]:
             place = at.name, at.kind, at.url, at.api_version, at.region
             found.append(FeedConnection(*place, keys[one.id], models[one.id]))
-    return Feed(found)
+    return Feed(found, settings.PROVIDER_SILENCE_S)
 
 
 def feed_line(feed: Feed) -> bytes:

@@ -79,9 +79,15 @@ class NodeJson(TypedDict):
 
 
 class PoolJson(SignalJson):
-    """A pool with its models and nodes; `separate_caches` is what it demands of these."""
+    """A pool with its models and nodes; `separate_caches` is what it demands of these.
+
+    `planned` are nodes of its latest plan, which `plan_mode` says who follows; null without one.
+    """
 
     separate_caches: bool
+    plan_mode: str
+    planned: int | None
+    plan_reasons: list[str]
     models: list[str]
     nodes: list[NodeJson]
 
@@ -183,6 +189,9 @@ def pool_json(signal: Signal) -> PoolJson:
     return {
         **signal_json(signal),
         "separate_caches": signal.pool.separate_caches,
+        "plan_mode": signal.pool.plan_mode,
+        "planned": signal.plan.nodes if signal.plan else None,
+        "plan_reasons": list(signal.plan.reasons) if signal.plan else [],
         "models": signal.view.models,
         "nodes": [node_json(node) for node in signal.view.nodes],
     }
@@ -239,6 +248,7 @@ class PoolBody(msgspec.Struct, forbid_unknown_fields=True):
     card_hour_micro: int | msgspec.UnsetType = msgspec.UNSET
     cards_per_node: int | msgspec.UnsetType = msgspec.UNSET
     separate_caches: bool | msgspec.UnsetType = msgspec.UNSET
+    plan_mode: str | msgspec.UnsetType = msgspec.UNSET
     warm_schedule: list[dict[str, Any]] | msgspec.UnsetType = msgspec.UNSET
 
 

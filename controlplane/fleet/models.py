@@ -222,6 +222,24 @@ class PoolScale(models.Model):
         db_table = "pool_scales"
 
 
+class PoolPlan(models.Model):
+    """The latest plan of a pool: nodes that keep its promises within its bounds, and why.
+
+    `settle_s` is how long less must have been wanted before there is less. Past `until` it counts
+    for nothing.
+    """
+
+    pool = models.OneToOneField(Pool, on_delete=models.CASCADE, primary_key=True)
+    nodes = models.PositiveIntegerField()
+    settle_s = models.FloatField()
+    reasons = models.JSONField()
+    made_at = models.DateTimeField()
+    until = models.DateTimeField()
+
+    class Meta:
+        db_table = "pool_plans"
+
+
 class NodeHour(models.Model):
     """How long gateways saw a node in one hour, of a pool at a price; written by `fleet_links`.
 

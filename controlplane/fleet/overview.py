@@ -13,7 +13,7 @@ from typing import Any
 
 from django.db import transaction
 
-from controlplane.catalog.models import Pool
+from controlplane.catalog.models import PlanMode, Pool
 from controlplane.catalog.selectors import model_list, pool_list
 from controlplane.catalog.warm import nodes_min_at, windows_from
 from controlplane.core.audit.entries import Actor
@@ -27,9 +27,10 @@ from controlplane.fleet.models import (
     NodeCredential,
     NodeState,
     NodeStatus,
+    PoolPlan,
     PoolScale,
 )
-from controlplane.fleet.scaling import PoolLoad, Scale, nodes_wanted, scale_next
+from controlplane.fleet.scaling import SETTLE_S, PoolLoad, Scale, nodes_wanted, scale_next
 from controlplane.fleet.selectors import NODES_SHOWN_MAX
 from controlplane.tenants.access import require
 
@@ -108,6 +109,7 @@ class PoolView:
     nodes: list[NodeView]
     models: list[str]
     load: PoolLoad
+    plan: PoolPlan | None = None
 
 
 def fleet_view(*, actor: Actor, now: datetime) -> list[PoolView]:
@@ -118,11 +120,12 @@ def fleet_view(*, actor: Actor, now: datetime) -> list[PoolView]:
     for view in nodes_of_models(now, {model.name for model in served}):
         nodes[view.node.pool].append(view)
     waiting, unmet = waiting_by_pool(now)
+    plans = {plan.pool_id: plan for plan in PoolPlan.objects.filter(until__gt=now)}
     views = []
     for pool in pools:
         models = [model.name for model in served if model.pool == pool.name]
         load = _load(nodes[pool.name], waiting[pool.name], unmet=pool.name in unmet)
-        views.append(PoolView(pool, nodes[pool.name], models, load))
+        views.append(PoolView(pool, nodes[pool.name], models, load, plans.get(pool.id)))
     return views
 
 
@@ -299,29 +302,41 @@ class Signal:
     def load(self) -> PoolLoad:
         return self.view.load
 
+    @property
+    def plan(self) -> PoolPlan | None:
+        """The latest plan that is still good, whoever follows it."""
+        return self.view.plan
+
 
 def signals(*, actor: Actor, now: datetime) -> list[Signal]:
-    """One for each pool, by name; moves the memory of the signal on."""
+    """One for each pool, by name; moves the memory of the signal on.
+
+    A plan that is followed asks for nodes beside the load: what did not foresee the load must not
+    leave it waiting.
+    """
     return [signal_of(view, now) for view in fleet_view(actor=actor, now=now)]
 
 
 def signal_of(view: PoolView, now: datetime) -> Signal:
     pool = view.pool
     least = nodes_min_at(pool.nodes_min, windows_from(pool.warm_schedule), now)
-    wanted = nodes_wanted(view.load, nodes_min=least, nodes_max=pool.nodes_max)
-    return Signal(view, _remember(pool, wanted, now), least)
+    wanted, settle_s = nodes_wanted(view.load, nodes_min=least, nodes_max=pool.nodes_max), SETTLE_S
+    if view.plan is not None and pool.plan_mode != PlanMode.ADVICE:
+        wanted = max(wanted, min(view.plan.nodes, pool.nodes_max))
+        settle_s = max(settle_s, view.plan.settle_s)
+    return Signal(view, _remember(pool, wanted, now, settle_s), least)
 
 
-def _remember(pool: Pool, wanted: int, now: datetime) -> int:
+def _remember(pool: Pool, wanted: int, now: datetime, settle_s: float) -> int:
     before = _remembered(pool)
     # Read by many and often, while it seldom moves: most readers need no lock.
-    if before is not None and scale_next(before, wanted, now.timestamp()) == before:
+    if before is not None and scale_next(before, wanted, now.timestamp(), settle_s) == before:
         return min(before.desired, pool.nodes_max)
     with transaction.atomic():
         # The pool's row is the lock: two readers make one step after the other.
         Pool.objects.select_for_update().only("id").get(id=pool.id)
         before = _remembered(pool)
-        after = scale_next(before, wanted, now.timestamp())
+        after = scale_next(before, wanted, now.timestamp(), settle_s)
         # What is wanted has its bounds already; what is remembered may be of older ones.
         desired = min(after.desired, pool.nodes_max)
         since = after.low_since_s

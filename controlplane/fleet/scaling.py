@@ -54,13 +54,15 @@ def nodes_wanted(load: PoolLoad, *, nodes_min: int, nodes_max: int) -> int:
     return max(nodes_min, min(nodes_max, max(by_jobs, by_cache, int(load.unmet))))
 
 
-def scale_next(before: Scale | None, wanted: int, now_s: float) -> Scale:
+def scale_next(
+    before: Scale | None, wanted: int, now_s: float, settle_s: float = SETTLE_S
+) -> Scale:
     """The signal after this moment; `now_s` is any clock that only goes forward."""
     if before is None or wanted >= before.desired:
         return Scale(desired=wanted)
     if before.low_since_s is None:
         return Scale(desired=before.desired, low_since_s=now_s, low_peak=wanted)
     peak = max(before.low_peak, wanted)
-    if now_s - before.low_since_s < SETTLE_S:
+    if now_s - before.low_since_s < settle_s:
         return Scale(desired=before.desired, low_since_s=before.low_since_s, low_peak=peak)
     return Scale(desired=peak)

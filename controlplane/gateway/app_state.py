@@ -13,14 +13,16 @@ from controlplane.gateway.nodes.measured.retries import RetryBudget
 from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.nodes.tokens import ToldTokens
 from controlplane.gateway.places import Places
-from controlplane.gateway.s1_admission.body import bodies_budget
+from controlplane.gateway.s1_admission.body import BODY_READ_S_MAX, bodies_budget
 from controlplane.gateway.s1_admission.helpers.offload import Offload
 from controlplane.gateway.s1_admission.hold import HOLD_GRACE_S
 from controlplane.gateway.s4_route.choice.memory import RoutingMemory
 from controlplane.gateway.s4_route.queue.unmet import Unmet
 from controlplane.gateway.s4_route.saturation import WaitingRoom
+from controlplane.gateway.sizing import SizeMemory
 from controlplane.gateway.tasks.preflight_turns import Preflights
 
+SEND_S_MAX = 30.0
 MODERATIONS_MAX = 32
 FETCHES_MAX = 8
 UPLOADS_MAX = 8
@@ -31,7 +33,8 @@ class AppState:
     """The ports, the fleet and the tasks that outlive a request.
 
     `trace_ratio` of the traces that begin here are recorded; None where traces are off. A request
-    takes `request_deadline_s` at most, and its hold lasts `hold_grace_s` longer. With `node_header`
+    takes `request_deadline_s` at most, and its hold lasts `hold_grace_s` longer; its body arrives
+    within `body_s`, and its client may read nothing for `send_s`. With `node_header`
     clients are told which node served them. Files of batches have at most `batch_file_bytes`.
     """
 
@@ -55,6 +58,8 @@ class AppState:
     node_header: bool = False
     request_deadline_s: int = REQUEST_DEADLINE_S
     hold_grace_s: int = HOLD_GRACE_S
+    body_s: float = BODY_READ_S_MAX
+    send_s: float = SEND_S_MAX
     batch_file_bytes: int = 200 << 20
     batch_files_s: int = 30 * 86_400
 
@@ -67,6 +72,7 @@ class AppState:
         self.preflights = Preflights()
         self.hygiene = HygieneWatch(self.waste)
         self.routing = RoutingMemory()
+        self.sizes = SizeMemory()
         self.offload = Offload()
         self.pictures, self.fetches = Offload(), Offload(FETCHES_MAX)
         # Requests that came, but for lines of batches, each of which has a copy of this.

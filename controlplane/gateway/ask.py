@@ -6,8 +6,10 @@ from typing import Any, Literal, Self
 import msgspec
 from msgspec import structs
 
+from controlplane.gateway.policies.masks import Masks
 from controlplane.gateway.toolform import WantedCalls
 from controlplane.kernel.prompts import PromptBody, Value
+from controlplane.kernel.rules import SizeClass
 from inference.contract.capabilities import Capability
 from inference.contract.frames import Sampling
 
@@ -129,8 +131,10 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     `continuous_usage`: in each chunk of a stream.
     `effort` is how much to think before the answer, by its `effort_field`; `variables` are the chat
     template's.
+    `fallbacks` are models for when the first cannot serve it.
+    `masks` are what its project has masked in it; a choice ends with the last of `calls_max` calls.
     With `shows_texts` texts come back beside numbers, with `special` a prompt gets the model's
-    special tokens.
+    special tokens. `size_class` is the one that a rule with size classes has to take.
     """
 
     operation: Operation
@@ -170,6 +174,10 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     variables: dict[str, Any] = {}
     user: str = ""
     labels: dict[str, str] = {}
+    masks: Masks | None = None
+    calls_max: int | None = None
+    fallbacks: tuple[str, ...] = ()
+    size_class: SizeClass | None = None
 
     @property
     def choices(self) -> int:
@@ -191,6 +199,10 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
         size = self.bytes - sum(len(each.source) for each in shown)
         needs = {**self.needs, Capability.VISION: shown[0].field}
         return structs.replace(self, bytes=size, needs=needs)
+
+    def served_by(self, model: str) -> Self:
+        """The same as its answer tells of it: by the name of the model that serves."""
+        return self if model == self.model else structs.replace(self, model=model)
 
     def singly(self) -> tuple[Self, ...]:
         """A request for each of its prompts."""

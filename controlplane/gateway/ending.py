@@ -113,6 +113,10 @@ def _record(run: Progress) -> None:
     miss = find_miss(run)
     run.state.recorder.record(make_record(run, key, miss))
     note_waste(run, miss)
+    sized = run.trail.asked.plan.sized if run.trail.asked else None
+    if sized is not None and run.refusal is None:
+        # A retry of what was refused says nothing of the answer.
+        run.state.sizes.note(sized.digest, sized.choice.served)
     if run.claim is not None and not run.claim.ended:
         charged = charge is not None and charge.amount_nano > 0
         run.state.spawn(run.claim.end(charged=charged))

@@ -10,12 +10,14 @@ How a request ends, whatever happens to it, is `ending.py`.
 
 import asyncio
 import logging
+from contextlib import suppress
 from functools import partial
 
 import msgspec
 
 from controlplane.gateway.apart import done_whole, pick_decoder, prefill_apart
 from controlplane.gateway.app_state import AppState
+from controlplane.gateway.bounds import within
 from controlplane.gateway.call import Call, ClientGone, trace_of
 from controlplane.gateway.degraded import overloaded, reason_of, with_steps
 from controlplane.gateway.ending import end_refused, leave, price, resolve, settle
@@ -24,10 +26,12 @@ from controlplane.gateway.http.shape import ApiShape, Keeper
 from controlplane.gateway.nodes.measured.retries import pause_s
 from controlplane.gateway.nodes.stream import JobRejected, JobStream, NodeLost, SlowReader
 from controlplane.gateway.plan import PlannedStep
-from controlplane.gateway.progress import Out, Progress, Trail
+from controlplane.gateway.progress import FAILED_FINISHES, Out, Passing, Progress, Trail
 from controlplane.gateway.refusal import (
+    CONTENT_FILTER,
     UNAVAILABLE,
     Refusal,
+    content_filtered,
     grammar_failed,
     internal_error,
     node_lost,
@@ -47,7 +51,7 @@ from controlplane.gateway.s4_route.queue.room import find_room
 from controlplane.gateway.s5_infer.dispatch import NodeChanged
 from controlplane.gateway.s5_infer.helpers.confirmation import stop
 from controlplane.gateway.s5_infer.remote_spans import note_remote_spans
-from controlplane.gateway.s6_finish.write import WRITE, write_out
+from controlplane.gateway.s6_finish.write import write_out
 from controlplane.gateway.task import Answer, RequestTask
 from controlplane.kernel.clock import monotonic_s
 from controlplane.kernel.receipt import NodeAttempt, PassedStep
@@ -59,7 +63,6 @@ S1, S2, S3, S4, S5, S6 = (
     INDEX[name]
     for name in ("s1_admission", "s2_balance", "s3_tokenize", "s4_route", "s5_infer", "s6_finish")
 )
-FAILED_FINISHES = frozenset({"error", "cancelled"})
 RETRY_CODES = frozenset({"full", "draining", "unknown_model"})
 INTERNAL = 500
 SLOW_START = "no first token within the time of its route"
@@ -161,19 +164,33 @@ async def _walk(
             return step, await _infer(run, admitted, task, prepared, out)
         except Refusal as refusal:
             misfit = lack is not None and refusal.status < INTERNAL
+            passes = admitted.asked.plan.passes(refusal.code)
             if out.started:
                 # Its node was lost, and nobody could go on: what came before is charged.
                 if refusal.status == UNAVAILABLE:
                     raise node_lost() from refusal
                 raise
-            if not (misfit or refusal.status == UNAVAILABLE):
+            if not (misfit or passes or refusal.status == UNAVAILABLE):
                 raise
             lack = lack if misfit else refusal
+            if refusal.code == CONTENT_FILTER:
+                await _let_go(run)
             passed = PassedStep(step.number, step.model.name, step.pool, reason_of(refusal))
             run.trail.passed.append(passed)
     if lack is None:
         raise AssertionError("a plan without steps")
+    if lack.status < INTERNAL:
+        raise lack
     raise with_steps(lack, run.trail.passed)
+
+
+async def _let_go(run: Progress) -> None:
+    """End the job of a withheld answer, which nobody pays for: the same node may serve the next."""
+    if run.stream is None or run.node is None:
+        return
+    with suppress(TimeoutError):
+        await within(run.node.limits.cancel_confirm_s, run.stream.settled())
+    run.state.fleet.reports.acknowledge(run.node, run.call.request)
 
 
 def _told(asked: Asked, ignored: tuple[str, ...]) -> Asked:
@@ -304,6 +321,8 @@ async def _work(
             if not (stream.cancelled or answer.ended):
                 _check_finishes(run, asked, outputs)
             data = await answer.take(outputs)
+            if answer.ended and _withheld(run, asked, answer, out):
+                raise content_filtered("The answer was withheld for its content.")
             if data:
                 if run.claim is not None:
                     run.claim.note(data)
@@ -323,45 +342,11 @@ async def _work(
         note_remote_spans(call, stream, dispatched_us=dispatched_us)
 
 
-class Passing:
-    """Outputs of one job on their way through stages 5 and 6, and the time that both took."""
-
-    __slots__ = ("_answer", "_began_ns", "_out", "_run")
-
-    def __init__(self, run: Progress, answer: Answer, out: Out) -> None:
-        self._run = run
-        self._answer = answer
-        self._out = out
-        self._began_ns = run.call.spans.clock()
-
-    def comes(self) -> None:
-        """Outputs have come."""
-        self._began_ns = self._run.call.spans.add(S5, self._began_ns)
-
-    def gone(self) -> None:
-        """They are with the client, or kept for it."""
-        self._began_ns = self._run.call.spans.add(S6, self._began_ns)
-
-    def take(self, outputs: list[Output]) -> bool:
-        """Hand on outputs in the turn that brings them, unless that has to wait or fails one."""
-        run, out, spans = self._run, self._out, self._run.call.spans
-        if out.paused:
-            return False
-        for output in outputs:
-            if output.finish is not None and output.finish in FAILED_FINISHES:
-                return False
-        self.comes()
-        data = self._answer.take_now(outputs)
-        if data:
-            if run.claim is not None:
-                run.claim.note(data)
-            began_ns = spans.clock()
-            out.event(data, run.trail)
-            spans.add(WRITE, began_ns)
-        self.gone()
-        if self._answer.ended and run.stream is not None:
-            run.stream.leave()
-        return True
+def _withheld(run: Progress, asked: Asked, answer: Answer, out: Out) -> bool:
+    """Whether an answer was withheld for its content, and another model is to answer instead."""
+    plan = asked.plan
+    filtered = answer.finish == CONTENT_FILTER and not out.started
+    return filtered and plan.passes(CONTENT_FILTER) and run.trail.step is not plan.steps[-1]
 
 
 def _timers(

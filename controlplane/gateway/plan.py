@@ -4,12 +4,14 @@ Stage 1 makes the plan, the pipeline walks its steps. A request that no rule mat
 the model that it names.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import msgspec
+from msgspec import structs
 
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.refusal import (
+    CONTENT_FILTER,
     Refusal,
     bad_field,
     misdirected,
@@ -17,12 +19,18 @@ from controlplane.gateway.refusal import (
     rule_not_allowed,
     unknown_model,
 )
+from controlplane.gateway.sizing import SizedPrompt, SizeMemory, choose_size
 from controlplane.gateway.snapshot import KeyRecord, ModelRecord, Snapshot
 from controlplane.kernel import rules
-from controlplane.kernel.receipt import PassedStep
+from controlplane.kernel.receipt import PassedStep, SizeChoice
 from inference.contract.frames import BYTES_PER_TOKEN
 
 NOT_ALLOWED, POOL_ELSEWHERE = "model_not_allowed", "pool_elsewhere"
+NOT_FOUND = "model_not_found"
+TOO_LONG = "context_length_exceeded"
+# A smaller size class serves what takes at most this share of its model's window, by the size of
+# the body: how many tokens that is only the model's own tokenizer will tell.
+WINDOW_SHARE = 0.75
 # What a model of each task does, and where that is asked for.
 _DOES = {
     "embed": ("is an embedding model and does not generate text", "/v1/embeddings"),
@@ -44,29 +52,87 @@ class PlannedStep(msgspec.Struct, frozen=True):
 
 
 class RoutePlan(msgspec.Struct, frozen=True):
-    """The steps in their order, at least one; `unfit` were left out before any was tried."""
+    """The steps in their order, at least one; `unfit` were left out before any was tried. Of some
+    that are `listed` the client named the models. `sized` is there where the rule has size classes.
+    """
 
     rule: rules.RouteRule | None
     priority: int
     steps: tuple[PlannedStep, ...]
     unfit: tuple[PassedStep, ...] = ()
+    listed: bool = False
+    sized: SizedPrompt | None = None
 
     @property
     def label(self) -> str:
         """Name and version of the rule; `direct` where the model was named itself."""
         return rules.DIRECT if self.rule is None else self.rule.label
 
+    def passes(self, code: str | None) -> bool:
+        """Whether what a step's model refuses with this code is the next step's to answer."""
+        rule = self.rule
+        if code == TOO_LONG:
+            return self.listed or (rule is not None and rule.on_too_long)
+        return code == CONTENT_FILTER and (
+            self.listed or (rule is not None and rule.on_content_filter)
+        )
+
     def pools(self, model: str) -> set[str]:
         """Whose nodes may be given the request for a model."""
         return {step.pool for step in self.steps if step.model.name == model}
 
 
-def make_plan(request: bytes, ask: Ask, key: KeyRecord, snapshot: Snapshot) -> RoutePlan:
+def make_plan(
+    request: bytes,
+    ask: Ask,
+    key: KeyRecord,
+    snapshot: Snapshot,
+    sizes: SizeMemory | None = None,
+) -> RoutePlan:
+    """What the model leads to that a client names, and then those that it lists besides; raises
+    `Refusal`, also for one of a list that the key may not use, or that is not known.
+    """
+    if not ask.fallbacks:
+        return _plan_of(request, ask, key, snapshot, sizes)
+    plans: list[RoutePlan] = []
+    lacks: list[Refusal] = []
+    unfit: list[PassedStep] = []
+    before = 0
+    for name in dict.fromkeys((ask.model, *ask.fallbacks)):
+        try:
+            plan = _plan_of(request, structs.replace(ask, model=name), key, snapshot, sizes)
+        except Refusal as refusal:
+            if name != ask.model and refusal.param == "model":
+                refusal.param = f"models[{ask.fallbacks.index(name)}]"
+            known = name in snapshot.model_names or name in snapshot.aliases
+            if refusal.code == NOT_ALLOWED or (refusal.code == NOT_FOUND and not known):
+                raise
+            lacks.append(refusal)
+            before += 1
+            unfit.append(PassedStep(before, name, "", refusal.code or refusal.param or ""))
+            continue
+        unfit += (structs.replace(each, step=before + each.step) for each in plan.unfit)
+        moved = tuple(structs.replace(each, number=before + each.number) for each in plan.steps)
+        plans.append(structs.replace(plan, steps=moved))
+        before += max(each.number for each in plan.steps)
+    if not plans:
+        raise lacks[0]
+    steps = tuple(step for plan in plans for step in plan.steps)
+    return structs.replace(plans[0], steps=steps, unfit=tuple(unfit), listed=True)
+
+
+def _plan_of(
+    request: bytes,
+    ask: Ask,
+    key: KeyRecord,
+    snapshot: Snapshot,
+    sizes: SizeMemory | None,
+) -> RoutePlan:
     """Apply the first rule that matches; raises `Refusal`.
 
     The key's models bound what a client may name, and where rules send it unless they widen it.
     The first step whose model is in service must fit the request; later ones that do not are left
-    out.
+    out. `sizes` knows what retries are moved up from.
     """
     if key.models is not None and ask.model not in key.models:
         raise model_not_allowed(ask.model)
@@ -76,6 +142,7 @@ def make_plan(request: bytes, ask: Ask, key: KeyRecord, snapshot: Snapshot) -> R
     rule, draw = snapshot.book.rule_for(facts, rules.draw_of(request))
     if rule is None:
         return _direct(ask, key, snapshot)
+    sized = choose_size(ask, rule, key.id, sizes)
     steps: list[PlannedStep] = []
     unfit: list[PassedStep] = []
     for number, step in enumerate(rule.steps, start=1):
@@ -83,6 +150,9 @@ def make_plan(request: bytes, ask: Ask, key: KeyRecord, snapshot: Snapshot) -> R
         if not targets:
             unfit.append(_not_allowed(number, step))
             continue
+        if sized is not None:
+            targets, choice = _of_size(targets, draw, sized.choice, ask, snapshot)
+            sized = sized if steps else msgspec.structs.replace(sized, choice=choice)
         target = rules.pick_target(targets, draw)
         try:
             steps.append(_planned(number, target, step.queue_s, ask, snapshot))
@@ -96,7 +166,7 @@ def make_plan(request: bytes, ask: Ask, key: KeyRecord, snapshot: Snapshot) -> R
         raise rule_not_allowed(ask.model) if closed else unknown_model(ask.model)
     priority = key.priority if rule.priority is None or key.batch else rule.priority
     priced = tuple(_priced(step, key.project, priority) for step in steps)
-    return RoutePlan(rule, priority, priced, tuple(unfit))
+    return RoutePlan(rule, priority, priced, tuple(unfit), sized=sized)
 
 
 def within(plan: RoutePlan, pools: Collection[str]) -> RoutePlan:
@@ -111,13 +181,49 @@ def within(plan: RoutePlan, pools: Collection[str]) -> RoutePlan:
         if step.pool not in pools
     )
     here = tuple(step for step in plan.steps if step.pool in pools)
-    return msgspec.structs.replace(plan, steps=here, unfit=(*plan.unfit, *unfit))
+    return structs.replace(plan, steps=here, unfit=(*plan.unfit, *unfit))
 
 
 def _direct(ask: Ask, key: KeyRecord, snapshot: Snapshot) -> RoutePlan:
     """The model that was named, and nothing after it."""
     only = _planned(1, rules.Target(model=ask.model), rules.QUEUE_S_DEFAULT, ask, snapshot)
     return RoutePlan(None, key.priority, (_priced(only, key.project, key.priority),))
+
+
+def _of_size(
+    targets: Sequence[rules.Target],
+    draw: float,
+    choice: SizeChoice,
+    ask: Ask,
+    snapshot: Snapshot,
+) -> tuple[tuple[rules.Target, ...], SizeChoice]:
+    """The targets of the size class that serves, or of the first larger one that the request fits,
+    else the largest, unless it named the class itself; and the choice with its models.
+    """
+    first = {
+        each: rules.pick_target(rules.class_targets(targets, each), draw).model
+        for each in rules.SIZE_CLASSES
+    }
+    served, by = choice.served, choice.by
+    if by != "request":
+        larger = rules.SIZE_CLASSES[rules.SIZE_CLASSES.index(served) :]
+        fitting = (each for each in larger if _fits(first[each], ask, snapshot))
+        served = next(fitting, rules.LARGEST)
+        by = by if served == choice.served else "bounds"
+    told = msgspec.structs.replace(
+        choice, served=served, by=by, model=first[choice.chosen], largest=first[rules.LARGEST]
+    )
+    return rules.class_targets(targets, served), told
+
+
+def _fits(name: str, ask: Ask, snapshot: Snapshot) -> bool:
+    """Whether the model may be asked for as much, and does what is asked."""
+    try:
+        step = _planned(0, rules.Target(model=name), 0.0, ask, snapshot)
+    except Refusal:
+        return False
+    tokens = ask.bytes // BYTES_PER_TOKEN + step.output_tokens
+    return tokens <= WINDOW_SHARE * step.model.context_window
 
 
 def _not_allowed(number: int, step: rules.Step) -> PassedStep:
@@ -162,7 +268,7 @@ def _priced(step: PlannedStep, project: str, priority: int) -> PlannedStep:
     price = step.model.price_for(project, priority)
     if price is step.model.price:
         return step
-    return msgspec.structs.replace(step, model=msgspec.structs.replace(step.model, price=price))
+    return structs.replace(step, model=structs.replace(step.model, price=price))
 
 
 def _task(ask: Ask) -> str:

@@ -253,15 +253,17 @@ class FinishedRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Inspected(msgspec.Struct, frozen=True, kw_only=True):
-    """A served request for the count of hygiene: what it used, and what of that was for nothing.
+    """A request for the count of hygiene: what it used, and what of that was for nothing.
 
-    `looked` is False where the sample left it out. No text is in it.
+    It was served, or refused for now. `looked` is False where the sample left it out; `client` is
+    one of `kernel.insights.fixes.CLIENTS`. No text is in it.
     """
 
     organization: str
     project: str
     key: str
     model: str
+    client: str
     tokens: int
     nano: int
     looked: bool

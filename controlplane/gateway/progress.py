@@ -10,14 +10,19 @@ from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.stream import JobStream
 from controlplane.gateway.plan import PlannedStep
 from controlplane.gateway.ports import ReplayedAnswer
-from controlplane.gateway.refusal import Refusal
+from controlplane.gateway.refusal import CONTENT_FILTER, Refusal
 from controlplane.gateway.results import Admitted, Asked, Cluster, Placement, Prompt
 from controlplane.gateway.s1_admission.claim import HeldClaim
 from controlplane.gateway.snapshot import KeyRecord
 from controlplane.gateway.task import Answer
 from controlplane.kernel.receipt import NodeAttempt, PassedStep
-from inference.contract.frames import Usage
+from controlplane.kernel.spans import INDEX
+from inference.contract.frames import Output, Usage
 
+FAILED_FINISHES = frozenset({"error", "cancelled"})
+# After which another node or model may answer.
+LOOKED_AT = FAILED_FINISHES | {CONTENT_FILTER}
+S5, S6, WRITE = (INDEX[name] for name in ("s5_infer", "s6_finish", "s6_finish.write"))
 NOTHING = Usage(prompt_tokens=0, cached_tokens=0, completion_tokens=0)
 
 
@@ -132,3 +137,44 @@ class Out(Protocol):
 
     def end(self, data: bytes, trail: Trail) -> None:
         """Send the last bytes: the end of a stream, or the whole body."""
+
+
+class Passing:
+    """Outputs of one job on their way through stages 5 and 6, and the time that both took."""
+
+    __slots__ = ("_answer", "_began_ns", "_out", "_run")
+
+    def __init__(self, run: Progress, answer: Answer, out: Out) -> None:
+        self._run = run
+        self._answer = answer
+        self._out = out
+        self._began_ns = run.call.spans.clock()
+
+    def comes(self) -> None:
+        """Outputs have come."""
+        self._began_ns = self._run.call.spans.add(S5, self._began_ns)
+
+    def gone(self) -> None:
+        """They are with the client, or kept for it."""
+        self._began_ns = self._run.call.spans.add(S6, self._began_ns)
+
+    def take(self, outputs: list[Output]) -> bool:
+        """Hand on outputs in the turn that brings them, unless that has to wait or fails one."""
+        run, out, spans = self._run, self._out, self._run.call.spans
+        if out.paused:
+            return False
+        for output in outputs:
+            if output.finish is not None and output.finish in LOOKED_AT:
+                return False
+        self.comes()
+        data = self._answer.take_now(outputs)
+        if data:
+            if run.claim is not None:
+                run.claim.note(data)
+            began_ns = spans.clock()
+            out.event(data, run.trail)
+            spans.add(WRITE, began_ns)
+        self.gone()
+        if self._answer.ended and run.stream is not None:
+            run.stream.leave()
+        return True

@@ -15,10 +15,13 @@ NODE_RETRY_S = 5
 BAD_REQUEST = 400
 MISDIRECTED = 421
 UNAVAILABLE = 503
+CONTENT_FILTER = "content_filter"
 
 
 class Refusal(Exception):
-    """An answer that is not a completion; `param` is the field at fault, `rooms` of limits."""
+    """An answer that is not a completion; `param` is the field at fault, `rooms` of limits,
+    `policy` that of a project which it breaks.
+    """
 
     def __init__(
         self,
@@ -39,6 +42,7 @@ class Refusal(Exception):
         self.headers = headers
         self.degraded: dict[str, object] | None = None
         self.limit: ReachedLimit | None = None
+        self.policy = ""
         self.rooms: tuple[Room, ...] = ()
 
     @property
@@ -139,9 +143,16 @@ def node_rejected(code: str, reason: str, *, grammar_field: str) -> Refusal:
     if code == "too_long":
         message = f"The request does not fit the nodes that serve this model: {reason}"
         return bad_field(None, message, "context_length_exceeded")
+    if code == CONTENT_FILTER:
+        return content_filtered(f"The server behind this model refused the content: {reason}")
     if code == "bad_request":
         return bad_field(None, f"The server behind this model refused the request: {reason}")
     return internal_error("node_rejected", f"The node refused the request: {reason}.")
+
+
+def content_filtered(message: str) -> Refusal:
+    """400: what was asked or answered is not let through; another model may."""
+    return bad_field(None, message, "content_filter")
 
 
 def internal_error(code: str, message: str) -> Refusal:

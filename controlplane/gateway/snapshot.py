@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from controlplane.kernel.objectives.counting import WatchedObjective
+from controlplane.kernel.policies.terms import Policies
 from controlplane.kernel.price import PERMILLE, Price, PriceTerms
 from controlplane.kernel.prompts import PromptBody
 from controlplane.kernel.rules import PRIORITY_NORMAL, CanaryRules, RouteRule, RuleBook
@@ -72,7 +73,8 @@ class ProjectRecord(msgspec.Struct, frozen=True, kw_only=True):
     explaining cache misses by what its prompts say; `strict` refuses fields that no API has. Its
     requests are counted by their `labels` of these names. `model_budgets` are those of single
     models, `users_budget` is what each end user gets, by their ids. What was said is kept for
-    `keeps_days` (0: not at all), sealed with `content_key`, itself wrapped.
+    `keeps_days` (0: not at all), sealed with `content_key`, itself wrapped. It demands nothing of
+    its requests without `policies`.
     """
 
     id: str
@@ -91,6 +93,7 @@ class ProjectRecord(msgspec.Struct, frozen=True, kw_only=True):
     users_budget: str = ""
     keeps_days: int = 0
     content_key: str = ""
+    policies: Policies | None = None
 
     def cache_salt(self, now_s: float, adapter: str = "") -> bytes:
         """What separates the prefixes of its prompts now (Unix time) from those of others, from its

@@ -27,6 +27,10 @@ class Answer(Protocol):
         """What the safety layer found; empty where nothing was."""
 
     @property
+    def capped(self) -> bool:
+        """Whether a bound of its project on tool calls has ended it."""
+
+    @property
     def told(self) -> list[Piece]:
         """What its client was given, where its project keeps that."""
 

@@ -24,6 +24,7 @@ from controlplane.hosts.selectors import (
     ReplicaView,
     deployment_views,
     is_fresh,
+    plan_shares,
     replica_views,
     replicas_wanted,
 )
@@ -131,7 +132,7 @@ def _advance(
         if row is None:
             return False
         replicas = replica_views(DeploymentReplica.objects.filter(deployment=row), ready)
-        view = DeploymentView(row, replicas, replicas_wanted(row, now))
+        view = DeploymentView(row, replicas, replicas_wanted(row, now, plan_shares(now)))
         if row.removed_at and not replicas:
             row.delete()
             return False

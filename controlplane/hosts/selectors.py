@@ -1,7 +1,7 @@
 """Reads of hosts and deployments, as API and page tell them."""
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypeVar
@@ -9,11 +9,12 @@ from uuid import UUID
 
 from django.db.models import QuerySet
 
+from controlplane.catalog.models import PlanMode, Pool
 from controlplane.catalog.selectors import model_list
 from controlplane.catalog.warm import nodes_min_at, windows_from
-from controlplane.core.audit.entries import Actor
+from controlplane.core.audit.entries import OPERATOR, Actor
 from controlplane.core.permissions import Action
-from controlplane.fleet.overview import nodes_of_models
+from controlplane.fleet.overview import nodes_of_models, signals
 from controlplane.hosts.models import Deployment, DeploymentReplica, Host
 from controlplane.tenants.access import require
 
@@ -95,8 +96,8 @@ def deployment_views(now: datetime) -> list[DeploymentView]:
     placed: dict[UUID, list[ReplicaView]] = defaultdict(list)
     for each in replica_views(DeploymentReplica.objects.all(), ready):
         placed[each.row.deployment_id].append(each)
-    rows = Deployment.objects.order_by("name")
-    return [DeploymentView(row, placed[row.id], replicas_wanted(row, now)) for row in rows]
+    rows, shares = Deployment.objects.order_by("name"), plan_shares(now)
+    return [DeploymentView(row, placed[row.id], replicas_wanted(row, now, shares)) for row in rows]
 
 
 def replica_views(rows: QuerySet[DeploymentReplica], ready: Collection[str]) -> list[ReplicaView]:
@@ -105,8 +106,34 @@ def replica_views(rows: QuerySet[DeploymentReplica], ready: Collection[str]) -> 
     return [ReplicaView(row, row.node_name in ready) for row in found]
 
 
-def replicas_wanted(row: Deployment, now: datetime) -> int:
-    """What its schedule and its own number ask for at this time."""
+def replicas_wanted(row: Deployment, now: datetime, shares: Mapping[UUID, int]) -> int:
+    """What its schedule and its own number ask for at this time; where its pool's plan is followed,
+    its share of that instead of the number."""
     if row.removed_at:
         return 0
-    return nodes_min_at(row.replicas, windows_from(row.schedule), now)
+    return nodes_min_at(shares.get(row.id, row.replicas), windows_from(row.schedule), now)
+
+
+def plan_shares(now: datetime) -> dict[UUID, int]:
+    """What each deployment runs of its pool, where agents follow the plan: nodes that are desired
+    less those that others run, in equal parts, of which the first by name have the rest.
+
+    One that staff have stopped, with 0 replicas, stays so.
+    """
+    modes = dict(Pool.objects.values_list("name", "plan_mode"))
+    if PlanMode.AGENTS not in modes.values():
+        return {}
+    pools = {model.name: model.pool for model in model_list()}
+    own = set(DeploymentReplica.objects.values_list("node_name", flat=True))
+    running: dict[str, list[Deployment]] = defaultdict(list)
+    for row in Deployment.objects.filter(removed_at=None, replicas__gt=0).order_by("name"):
+        running[pools.get(row.model, "")].append(row)
+    found: dict[UUID, int] = {}
+    for signal in signals(actor=OPERATOR, now=now):
+        rows = running[signal.pool.name]
+        if signal.pool.plan_mode != PlanMode.AGENTS or not rows:
+            continue
+        others = sum(view.ready and view.node.name not in own for view in signal.view.nodes)
+        each, rest = divmod(max(0, signal.desired - others), len(rows))
+        found |= {row.id: each + (place < rest) for place, row in enumerate(rows)}
+    return found

@@ -14,13 +14,13 @@ from controlplane.core.answers import answer_of
 from controlplane.core.api.schema import Whole, operation
 from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
-from controlplane.insights.capacity import Worksheet, capacity_read, fill_in
+from controlplane.insights.capacity import Worksheet, capacity_read, fill_in, sheet_values
 from controlplane.insights.compare import Setup, WayResult
 from controlplane.insights.comparisons import KeptComparison, comparison_list
 from controlplane.insights.hygiene import DAYS_DEFAULT, DAYS_MAX, KeyHygiene, hygiene_read
 from controlplane.insights.stage_map import MapRow, stage_map_read
 from controlplane.kernel.ids import ApiKeyId
-from controlplane.kernel.insights.capacity import CapacitySheet, Use
+from controlplane.kernel.insights.capacity import CapacitySheet
 from controlplane.tenants.access import require, sees_shared_figures
 
 DAYS = OpenApiParameter("days", int, description=f"1 to {DAYS_MAX}; default: {DAYS_DEFAULT}.")
@@ -33,17 +33,23 @@ WHAT_IF = [
         ("cached", "Percentage of the prompt that is cached,"),
         ("batch", "Requests per node step"),
         ("nodes", "Nodes"),
+        ("rise", "Requests per second by which the rate grows in a minute"),
+        ("cold", "Seconds of a cold start"),
     )
 ]
-USED_MAX = 1e9
 
 
 class WasteJson(TypedDict):
-    """One kind of finding; savings are estimates, scaled from the requests looked at."""
+    """One kind of finding; savings are estimates, scaled from the requests looked at.
+
+    `code` is the fix for the client that had it most often; empty where code does not end it.
+    """
 
     kind: str
     what: str
     fix: str
+    client: str
+    code: str
     requests: int
     tokens: int
     saves_nano: int
@@ -157,7 +163,7 @@ class CapacityView(ApiView, at="api/insights/capacity"):
     def get(self) -> Response:
         """Get the capacity, peak utilization and bottleneck of each pool. Staff only.
 
-        `used` is 1 where a resource is full; the first one breaks first.
+        `used` is 1 where a resource is full; the first one breaks first, at `per_s_max`.
         """
         start, end = days_of(self.request)
         pools = capacity_read(actor=self.actor(), start=start, end=end)
@@ -189,11 +195,6 @@ def _comparison_json(one: KeptComparison) -> dict[str, object]:
 
 
 def _capacity_json(made: Worksheet) -> dict[str, object]:
-    sheet = made.sheet
-    if sheet is not None:
-        # JSON has no infinity, which is how full nothing at all is.
-        uses = tuple(Use(use.resource, min(use.used, USED_MAX)) for use in sheet.uses)
-        sheet = msgspec.structs.replace(sheet, uses=uses)
     return {
         "pool": made.measured.pool.name,
         "models": made.measured.models,
@@ -201,7 +202,7 @@ def _capacity_json(made: Worksheet) -> dict[str, object]:
         "asked_per_s": made.measured.asked_per_s,
         "nodes_ready": made.measured.nodes,
         "fields": {field.name: field.value for field in made.fields},
-        "sheet": msgspec.to_builtins(sheet),
+        "sheet": sheet_values(made.sheet) if made.sheet else None,
     }
 
 

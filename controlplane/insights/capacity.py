@@ -5,6 +5,8 @@ from that, with what a query asks instead.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from math import ceil
+from uuid import UUID
 
 import msgspec
 
@@ -12,17 +14,40 @@ from controlplane.catalog.models import Pool
 from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 from controlplane.fleet.overview import PoolView, fleet_view
-from controlplane.insights.sampled import PREFILL, TOTAL, batching, merged_by, peaks
+from controlplane.fleet.selectors import cold_starts
+from controlplane.insights import sampled
+from controlplane.insights.sampled import DECODE, PREFILL, TOTAL, merged_by
 from controlplane.kernel.histogram import Histogram
-from controlplane.kernel.insights.capacity import CapacitySheet, Engine, Load, make_sheet
+from controlplane.kernel.insights.capacity import (
+    CapacitySheet,
+    Engine,
+    Load,
+    Use,
+    make_sheet,
+    slower_by_sequence,
+)
 from controlplane.telemetry.selectors import UsageSum
 from controlplane.telemetry.selectors_usage import usage_by_model
 from controlplane.tenants.access import require
 from controlplane.tenants.selectors import organization_names
 
-DECODE = "decode"
 LOCAL = "local"
 HUNDRED = 100.0
+MS_PER_S = 1_000
+COLD_START_SHARE = 0.95
+# Name, label, unit, least and most of each figure that may be asked for instead.
+FIGURES = (
+    ("rate", "Peak rate", "requests/s", 0.0, 1e6),
+    ("in", "Tokens in", "a request", 1.0, 1e6),
+    ("out", "Tokens out", "a request", 1.0, 1e6),
+    ("cached", "Of the prompt cached", "%", 0.0, HUNDRED),
+    ("batch", "Batching factor", "requests a step", 1.0, 1e5),
+    ("nodes", "Nodes", "ready", 0.0, 1e5),
+    ("rise", "Rate grows by", "requests/s in a minute", 0.0, 1e6),
+    ("cold", "Cold start", "seconds", 0.0, 1e5),
+)
+# JSON has no infinity, which is how full nothing at all is.
+INFINITE = 1e9
 
 
 @dataclass(frozen=True)
@@ -58,11 +83,12 @@ def capacity_read(*, actor: Actor, start: datetime, end: datetime) -> list[Measu
     require(actor, Action.FLEET_VIEW)
     organizations = organization_names(actor=actor)
     used = usage_by_model(organizations, start=start, end=end)
+    seen = list(organizations)
     times = merged_by("pool", (TOTAL, PREFILL, DECODE), start, end)
     regions = merged_by("region", (TOTAL,), start, end)
     views = fleet_view(actor=actor, now=datetime.now(UTC))
     return [
-        _measured(view, used, times.get(view.pool.name, {}), regions, (start, end))
+        _measured(view, used, times.get(view.pool.name, {}), regions, (start, end), seen)
         for view in views
         if view.pool.task == "generate"
     ]
@@ -79,12 +105,13 @@ def _measured(
     times: dict[str, Histogram],
     regions: dict[str, dict[str, Histogram]],
     within: tuple[datetime, datetime],
+    organizations: list[UUID],
 ) -> MeasuredLoad:
     whole = UsageSum()
     for name in view.models:
         whole.add(used.get(name, UsageSum()))
     timed = times[PREFILL].count if PREFILL in times else 0
-    peak = peaks(view.models, *within)
+    peak = sampled.peaks(view.models, *within)
     load = engine = None
     if timed and whole.uncached and whole.output and DECODE in times:
         prompt = whole.uncached + whole.cached
@@ -93,14 +120,17 @@ def _measured(
             tokens_in=prompt / timed,
             tokens_out=whole.output / timed,
             cached_share=whole.cached / prompt,
+            rise_per_min=peak.rise_per_min,
         )
         # Those that were refused used nothing: all tokens are of the requests that ran.
         engine = Engine(
             prefill_us=times[PREFILL].total / whole.uncached,
             decode_us=times[DECODE].total / whole.output,
-            batch=batching(view.models, *within),
+            batch=sampled.batching(view.models, *within),
             slots=_per_node(view, "credits"),
             kv_tokens=_per_node(view, "kv_blocks") * _block_tokens(view),
+            slower_us=slower_by_sequence(sampled.slowed(view.models, organizations, *within)),
+            cold_start_s=_cold_start_s(view.pool.name),
         )
     return MeasuredLoad(
         pool=view.pool,
@@ -122,6 +152,12 @@ def _per_node(view: PoolView, fact: str) -> int:
     else:
         told = [node.latest(fact) or 0 for node in view.nodes if node.ready]
     return sum(told) // len(told) if told else 0
+
+
+def _cold_start_s(pool: str) -> float:
+    """Of its newest starts, what nearly none exceeded; 0 without any."""
+    starts = sorted(cold_starts(pool=pool))
+    return starts[ceil(COLD_START_SHARE * len(starts)) - 1] / MS_PER_S if starts else 0.0
 
 
 def _block_tokens(view: PoolView) -> int:
@@ -185,8 +221,9 @@ def fill_in(measured: MeasuredLoad, query: Mapping[str, str]) -> Worksheet:
             tokens_in=asked["in"],
             tokens_out=asked["out"],
             cached_share=asked["cached"] / HUNDRED,
+            rise_per_min=asked["rise"],
         ),
-        msgspec.structs.replace(engine, batch=asked["batch"]),
+        msgspec.structs.replace(engine.at(asked["batch"]), cold_start_s=asked["cold"]),
         nodes=int(asked["nodes"]),
         cards_per_node=measured.pool.cards_per_node,
     )
@@ -197,15 +234,21 @@ def fill_in(measured: MeasuredLoad, query: Mapping[str, str]) -> Worksheet:
 def _fields(
     measured: MeasuredLoad, load: Load, engine: Engine, query: Mapping[str, str]
 ) -> tuple[Field, ...]:
-    rows = (
-        ("rate", "Peak rate", "requests/s", 0.0, 1e6, load.per_s),
-        ("in", "Tokens in", "a request", 1.0, 1e6, load.tokens_in),
-        ("out", "Tokens out", "a request", 1.0, 1e6, load.tokens_out),
-        ("cached", "Of the prompt cached", "%", 0.0, HUNDRED, HUNDRED * load.cached_share),
-        ("batch", "Batching factor", "requests a step", 1.0, 1e5, engine.batch),
-        ("nodes", "Nodes", "ready", 0.0, 1e5, float(measured.nodes)),
-    )
-    return tuple(Field(*row, _number(query.get(row[0], ""), row[3], row[4])) for row in rows)
+    measured_by = {
+        "rate": load.per_s,
+        "in": load.tokens_in,
+        "out": load.tokens_out,
+        "cached": HUNDRED * load.cached_share,
+        "batch": engine.batch,
+        "nodes": float(measured.nodes),
+        "rise": load.rise_per_min,
+        "cold": engine.cold_start_s,
+    }
+    return tuple(
+        Field(name, label, unit, least, most, measured_by[name],
+              _number(query.get(name, ""), least, most))
+        for name, label, unit, least, most in FIGURES
+    )  # fmt: skip
 
 
 def _number(text: str, least: float, most: float) -> float | None:
@@ -214,3 +257,14 @@ def _number(text: str, least: float, most: float) -> float | None:
     except ValueError:
         return None
     return value if least <= value <= most else None
+
+
+def sheet_values(sheet: CapacitySheet) -> dict[str, object]:
+    """A worksheet as JSON has it."""
+    told: dict[str, object] = msgspec.to_builtins(sheet)
+    uses = [
+        Use(use.resource, min(use.used, INFINITE), min(use.per_s_max, INFINITE))
+        for use in sheet.uses
+    ]
+    per_s_max = min(sheet.per_s_max, INFINITE)
+    return {**told, "uses": msgspec.to_builtins(uses), "per_s_max": per_s_max}

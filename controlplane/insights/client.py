@@ -46,13 +46,17 @@ class Answered:
 class Client:
     """One connection to a gateway, opened at first use and again after `close`."""
 
-    def __init__(self, url: str, key: str) -> None:
+    def __init__(self, url: str, key: str, *, agent: str = "sluice") -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise CommandError(f"{url!r} is not a URL such as http://127.0.0.1:8000.")
         kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
         self._connection = kind(parts.hostname, parts.port, timeout=TIMEOUT_S)
-        self._headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+        self._headers = {
+            "Authorization": f"Bearer {key}",
+            "Content-Type": "application/json",
+            "User-Agent": agent,
+        }
 
     def close(self) -> None:
         self._connection.close()

@@ -12,6 +12,7 @@ from controlplane.core.jobs.each import drop_in_bites
 from controlplane.core.permissions import Action
 from controlplane.core.queries import value
 from controlplane.insights.models import HygieneHour
+from controlplane.kernel.insights.fixes import OTHER, code_for
 from controlplane.kernel.insights.hygiene import KINDS
 from controlplane.telemetry.reading import bounded_read
 from controlplane.tenants.access import require
@@ -27,10 +28,12 @@ PLAYGROUND = "Playground"
 class Waste:
     """Findings of one kind: requests that had it, and what mending them would have saved.
 
+    `client` is the one that had it most often, as in `kernel.insights.fixes.CLIENTS`.
     They are of the requests that were looked at, scaled to all: estimates.
     """
 
     kind: str
+    client: str
     requests: int
     tokens: int
     nano: int
@@ -42,6 +45,11 @@ class Waste:
     @property
     def fix(self) -> str:
         return KINDS[self.kind][1]
+
+    @property
+    def code(self) -> str:
+        """The fix for that client."""
+        return code_for(self.kind, self.client)
 
 
 @dataclass(frozen=True)
@@ -70,7 +78,9 @@ class WasteTotals:
     keys: list[KeyHygiene]
 
 
-Counts = dict[str, tuple[int, int, int]]
+# By kind: requests, tokens, nano-USD, and the client that had it most often.
+Counts = dict[str, tuple[int, int, int, str]]
+NONE = (0, 0, 0, OTHER)
 
 
 def hygiene_read(
@@ -84,26 +94,28 @@ def hygiene_read(
     with bounded_read([organization]):
         rows = HygieneHour.objects.filter(
             organization=organization, hour__gte=start, hour__lt=end
-        ).values_list("key", "kind")
-        sums = rows.annotate(Sum("requests"), Sum("tokens"), Sum("nano")).order_by()
-        for key, kind, *figures in sums:
+        ).values_list("key", "kind", "client")
+        sums = rows.annotate(r=Sum("requests"), t=Sum("tokens"), n=Sum("nano"))
+        # Of clients the one that had most is the last, and stays.
+        for key, kind, client, *figures in sums.order_by("r"):
             requests, tokens, nano = map(int, figures)
-            by_key[key][kind] = requests, tokens, nano
-            before = whole.get(kind, (0, 0, 0))
-            whole[kind] = before[0] + requests, before[1] + tokens, before[2] + nano
+            for counts in (by_key[key], whole):
+                before = counts.get(kind, NONE)
+                counts[kind] = before[0] + requests, before[1] + tokens, before[2] + nano, client
     found = [_of(key, labels.get(key, PLAYGROUND), counts) for key, counts in by_key.items()]
     found.sort(key=lambda one: (-(one.largest.nano if one.largest else 0), one.label))
     return WasteTotals(_of(None, "", whole), found[:KEYS_MAX])
 
 
 def _of(key: uuid.UUID | None, label: str, counts: Counts) -> KeyHygiene:
-    looked, left_out = counts.get(LOOKED, (0, 0, 0)), counts.get(LEFT_OUT, (0, 0, 0))
+    looked, left_out = counts.get(LOOKED, NONE), counts.get(LEFT_OUT, NONE)
     requests = looked[0] + left_out[0]
-    wastes = [
-        Waste(kind, *(_scaled(figure, requests, looked[0]) for figure in counts[kind]))
-        for kind in KINDS
-        if kind in counts
-    ]
+    wastes = []
+    for kind in KINDS:
+        if kind in counts:
+            *figures, client = counts[kind]
+            scaled = (_scaled(figure, requests, looked[0]) for figure in figures)
+            wastes.append(Waste(kind, client, *scaled))
     wastes.sort(key=lambda waste: (-waste.nano, -waste.tokens))
     return KeyHygiene(
         key=key,

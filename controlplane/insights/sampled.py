@@ -4,24 +4,30 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from controlplane.kernel.histogram import Histogram, merge_all
-from controlplane.kernel.measures import BATCH
+from controlplane.kernel.insights.capacity import Slowed
+from controlplane.kernel.measures import BATCH, SHED
 from controlplane.telemetry import selectors
-from controlplane.telemetry.tiers import HOUR_S, QUARTER_S, finest_kept
+from controlplane.telemetry.tiers import HOUR_S, MINUTE_S, QUARTER_S, finest_kept
 
 # Each request has the first; only one that a node began has the second.
-TOTAL, PREFILL = "total", "prefill"
+TOTAL, PREFILL, DECODE = "total", "prefill", "decode"
 # Steps in which a peak is looked for: the finest of which a range has a readable number.
 PEAK_STEPS_S = (60, 300, 900, 3_600)
 PEAK_POINTS_MAX = 1_440
 
 
 class Peak(NamedTuple):
-    """Requests a second, each in its own busiest step: `asked` for, and `ran` on a node."""
+    """Requests a second, each in its own busiest step: `asked` for, and `ran` on a node.
+
+    `rise_per_min` is by how much of those that ran it grew at most from a step to the next.
+    """
 
     asked: float
     ran: float
+    rise_per_min: float = 0.0
 
 
 def whole_query(start: datetime, end: datetime, **what: Any) -> selectors.SeriesQuery:
@@ -54,7 +60,46 @@ def peaks(models: Iterable[str], start: datetime, end: datetime) -> Peak:
                     if measure in point.everyone:
                         counts[measure][at] += point.everyone[measure].count
     asked, ran = (max(counts[measure].values(), default=0) / step_s for measure in measures)
-    return Peak(asked, ran)
+    ran_by, step = counts[PREFILL], timedelta(seconds=step_s)
+    rise = max((count - ran_by[at - step] for at, count in ran_by.items()), default=0)
+    return Peak(asked, ran, rise / step_s / (step_s / MINUTE_S))
+
+
+def rates(models: Iterable[str], start: datetime, end: datetime, step_s: int) -> dict[int, float]:
+    """Requests a second that nodes began, or that were refused since there was no room for them,
+    by the start of each step since the epoch; raises TooMuchToRead."""
+    found: Counter[int] = Counter()
+    for model in models:
+        query = selectors.SeriesQuery(
+            organization=selectors.EVERYONE, start=start, end=end, step_s=step_s,
+            everyone=(PREFILL, SHED), model=model,
+        )  # fmt: skip
+        for at, point in selectors.series_read(query).items():
+            found[int(at.timestamp())] += sum(one.count for one in point.everyone.values())
+    return {at: count / step_s for at, count in sorted(found.items())}
+
+
+def slowed(
+    models: Iterable[str], organizations: Iterable[UUID], start: datetime, end: datetime
+) -> list[Slowed]:
+    """By steps in which tokens were made: how large a batch was, and how long a token took."""
+    ids, step_s = list(organizations), _step_s(start, end)
+    found = []
+    for model in models:
+        for opens, closes in _stretches(start, end, step_s):
+            query = selectors.SeriesQuery(
+                organization=selectors.EVERYONE, start=opens, end=closes, step_s=step_s,
+                everyone=(DECODE,), gauges=(BATCH,), model=model,
+            )  # fmt: skip
+            wanted = {"organization__in": ids, "model": model}
+            used = selectors.usage_sums(ids, query.span, wanted, selectors.TIME)
+            for at, point in selectors.series_read(query).items():
+                batch, tokens = point.everyone[BATCH], used.get((at,), selectors.UsageSum()).output
+                busy = batch.count - batch.zeros
+                if busy and tokens and point.everyone[DECODE].count:
+                    token_us = point.everyone[DECODE].total / tokens
+                    found.append(Slowed(max(1.0, batch.total / busy), token_us, tokens))
+    return found
 
 
 def batching(models: Iterable[str], start: datetime, end: datetime) -> float:

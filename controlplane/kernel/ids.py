@@ -91,6 +91,7 @@ ConnectionKeyId = Annotated[str, kind("connectionkey")]
 HostId = Annotated[str, kind("host")]
 DeploymentId = Annotated[str, kind("deployment")]
 DeploymentReplicaId = Annotated[str, kind("replica")]
+WorksheetRevisionId = Annotated[str, kind("worksheet")]
 AuditEntryId = Annotated[str, kind("audit")]
 
 

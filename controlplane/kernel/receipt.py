@@ -10,9 +10,14 @@ from typing import Literal
 import msgspec
 
 from controlplane.kernel.limits import ReachedLimit
+from controlplane.kernel.rules import SizeClass
 from controlplane.kernel.servertiming import Before
 
 SERVED = "served"
+SizeBy = Literal["classifier", "request", "retry", "bounds", "shadow"]
+"""Why a size class serves: it was chosen; the request names it; the smaller one was tried before;
+what the smaller one may do is too little; or it serves whatever is chosen.
+"""
 IndexState = Literal["", "exact", "stale", "approximate", "ring"]
 """Of the prefix index when a node was chosen: up to date, late for some nodes, of some nodes known
 only by what they were sent, or without use.
@@ -105,6 +110,24 @@ class NetworkLine(msgspec.Struct, frozen=True):
     of: str
 
 
+class SizeChoice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The size class that the classifier chose, with its `probability` and the features that
+    decided; which one `served`, and by what.
+
+    `us` is what the choice took, in microseconds. `model` is what the chosen class would have gone
+    to first, `largest` what the largest one would have.
+    """
+
+    chosen: SizeClass
+    served: SizeClass
+    by: SizeBy = "classifier"
+    probability: float = 0.0
+    why: tuple[str, ...] = ()
+    us: float = 0.0
+    model: str = ""
+    largest: str = ""
+
+
 class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is known of a request besides the figures of its record.
 
@@ -114,7 +137,10 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     prompt, which then has no block hashes. `limit` refused it, `lack` is what the fleet lacked.
     `prefill` is the node that computed the prompt for `node`; the index and what it told are then
     of that one. `ignored` are fields of the request that changed nothing, `labels` those of its
-    `metadata` that its project keeps. `before` is what its client did before the call, as it says.
+    `metadata` that its project keeps. `masked` counts by kind what a policy of its
+    project masked in it, `policy` refused it or ended its answer.
+    `before` is what its client did before the call, as it says.
+    `size` is there where a rule asked for the size class of the request.
     Where a model thought, `first_thought_us` and `first_answer_us` count from its arrival.
     """
 
@@ -142,9 +168,12 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     trace: str = ""
     ignored: tuple[str, ...] = ()
     labels: dict[str, str] = {}
+    masked: dict[str, int] = {}
+    policy: str = ""
     line: NetworkLine | None = None
     before: tuple[Before, ...] = ()
     prefill: str = ""
+    size: SizeChoice | None = None
 
 
 NONE = Receipt()

@@ -5,6 +5,7 @@ request that none matches goes to the model it names, in that model's own pool.
 """
 
 from collections.abc import Container, Iterator, Sequence
+from typing import Literal, get_args
 
 import msgspec
 
@@ -24,13 +25,17 @@ MATCH_VALUES_MAX = 64
 TENANTS = {"organizations": "org", "projects": "proj"}
 QUEUE_S_DEFAULT = 30.0
 QUEUE_S_MAX = 600.0
+SizeClass = Literal["small", "medium", "large"]
+SIZE_CLASSES: tuple[SizeClass, ...] = get_args(SizeClass)
+LARGEST: SizeClass = "large"
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What rules can see of a request; ids are 32 hex characters.
 
     `prompt_tokens` is what the size of the body promises, since rules run before the tokenizer.
-    `models` are those that the key is limited to; no condition looks at them.
+    `models` are those that the key is limited to; no condition looks at them. `size_class` is what
+    the classifier says, None where it was not asked.
     """
 
     alias: str
@@ -41,6 +46,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int = 0
     priority: int = PRIORITY_NORMAL
     models: frozenset[str] | None = None
+    size_class: SizeClass | None = None
 
 
 class Match(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -66,11 +72,15 @@ class Match(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A model in a pool; None takes the model's own pool. `weight` is its share among siblings."""
+    """A model in a pool; None takes the model's own pool. `weight` is its share among siblings.
+
+    Where siblings have a `size_class`, those of the request's serve it, and those without one.
+    """
 
     model: str
     pool: str | None = None
     weight: int = 1
+    size_class: SizeClass | None = None
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -90,7 +100,10 @@ class RouteRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     to its first token on one node. `degrade_order`: under load, routes with a lower number are
     moved to their next step, or shed, before those with a higher one; None goes last.
     `continues_lost`: after a lost node another goes on from the tokens already delivered.
-    `widen`: also targets beyond the models that a key is limited to.
+    `widen`: also targets beyond the models that a key is limited to. The next step is also tried
+    where a prompt does not fit the window (`on_too_long`), or an answer was withheld for its
+    content before any of it was delivered (`on_content_filter`).
+    `shadow_class` serves whatever size class is chosen: the choice is only recorded.
     """
 
     name: str
@@ -103,6 +116,14 @@ class RouteRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     degrade_order: int | None = None
     continues_lost: bool = False
     widen: bool = False
+    on_too_long: bool = False
+    on_content_filter: bool = False
+    shadow_class: SizeClass | None = None
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether the size class of a request decides which of its targets serve it."""
+        return any(target.size_class for step in self.steps for target in step.targets)
 
     @property
     def label(self) -> str:
@@ -194,6 +215,18 @@ def open_targets(
     if rule.widen or facts.models is None or facts.alias not in known:
         return step.targets
     return tuple(target for target in step.targets if target.model in facts.models)
+
+
+def class_targets(targets: Sequence[Target], wanted: SizeClass) -> tuple[Target, ...]:
+    """Those of the size class, or of the next larger one that is there, or else the next smaller;
+    and those of no class.
+    """
+    place = SIZE_CLASSES.index(wanted)
+    for each in (*SIZE_CLASSES[place:], *reversed(SIZE_CLASSES[:place])):
+        found = tuple(target for target in targets if target.size_class in (None, each))
+        if found:
+            return found
+    return tuple(targets)
 
 
 def pick_target(targets: Sequence[Target], draw: float) -> Target:

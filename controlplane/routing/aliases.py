@@ -14,9 +14,9 @@ from controlplane.kernel.rules import Match, RouteRule, Step, Target
 from controlplane.routing.rulesjson import read_rules, write_rules
 from controlplane.routing.selectors import (
     aliases_known,
+    rules_now,
     rules_of,
     ruleset_in_force,
-    ruleset_on_trial,
 )
 from controlplane.routing.services import RuleVersions
 
@@ -68,8 +68,7 @@ def rules_leading_to(model: str) -> list[str]:
     return sorted(
         {
             rule.name
-            for rules in (rules_of(ruleset_in_force()), rules_of(ruleset_on_trial()))
-            for rule in rules
+            for rule in rules_now()
             if any(target.model == model for step in rule.steps for target in step.targets)
         }
     )

@@ -18,6 +18,7 @@ from controlplane.routing.dryrun import Move, MoveTally
 from controlplane.routing.models import RuleSet
 from controlplane.routing.rulesjson import read_rules
 from controlplane.routing.services import RuleVersions
+from controlplane.routing.sizing import NS_PER_US, size_report
 from controlplane.tenants.access import require
 
 
@@ -98,6 +99,23 @@ class CanaryJson(TypedDict):
     alike: int
     unknown: int
     astray: int
+
+
+class SizesJson(TypedDict):
+    """What size classes did in the last day; `us` holds p50, p95 and p99 of choices."""
+
+    start: datetime
+    end: datetime
+    complete: bool
+    us: list[float | None]
+    total: dict[str, Any]
+    organizations: list[dict[str, Any]]
+
+
+class SizesAnswer(TypedDict):
+    """Size classes; null where no rule in force or in canary has any."""
+
+    sizes: SizesJson | None
 
 
 class CanaryAnswer(TypedDict):
@@ -333,6 +351,22 @@ class Canary(RulesView, at="canary"):
         """Compare the canary with the live version; null without a canary."""
         report = selectors.canary_report(actor=self.actor())
         return {"canary": None if report is None else canary_json(report)}
+
+
+class Sizes(RulesView, at="sizes"):
+    @operation(answer=SizesAnswer)
+    def get(self) -> SizesAnswer:
+        """Get what rules with size classes chose, what moved up and what it saved, in nano-USD."""
+        found = size_report(actor=self.actor(), rules=selectors.rules_now())
+        if found is None:
+            return {"sizes": None}
+        us = [None if each is None else each / NS_PER_US for each in found.ns]
+        tenants = [
+            {"id": public_id("org", one.id), "name": one.name, **asdict(one.tally)}
+            for one in found.organizations
+        ]
+        total = asdict(found.total)
+        return {"sizes": answer_of(SizesJson, found, us=us, total=total, organizations=tenants)}
 
 
 class Rollback(RulesView, at="rollback"):

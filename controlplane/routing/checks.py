@@ -8,11 +8,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from controlplane.kernel.rules import (
     DIRECT,
     MATCH_VALUES_MAX,
     PRIORITIES,
     QUEUE_S_MAX,
+    SIZE_CLASSES,
     STEPS_MAX,
     TARGETS_MAX,
     WEIGHT_MAX,
@@ -91,6 +94,7 @@ def _rule(place: int, rule: RouteRule, names: KnownNames) -> Iterator[RuleProble
     for number, step in enumerate(rule.steps):
         yield from _step(f"{at}.steps[{number}]", step, names)
     yield from _tasks(at, rule, names)
+    yield from _classes(at, rule, names)
     yield from _unreachable(at, rule)
 
 
@@ -133,7 +137,7 @@ def _step(at: str, step: Step, names: KnownNames) -> Iterator[RuleProblem]:
         yield RuleProblem(f"{at}.queue_s", f"Must be 0 to {QUEUE_S_MAX:g} seconds.")
     if not 1 <= len(step.targets) <= TARGETS_MAX:
         yield RuleProblem(f"{at}.targets", f"1 to {TARGETS_MAX} targets.")
-    seen: set[tuple[str, str | None]] = set()
+    seen: set[tuple[str, str | None, str | None]] = set()
     for number, target in enumerate(step.targets):
         here = f"{at}.targets[{number}]"
         if target.model not in names.models:
@@ -142,9 +146,10 @@ def _step(at: str, step: Step, names: KnownNames) -> Iterator[RuleProblem]:
         yield from wrong or _served(here, target, names)
         if not 1 <= target.weight <= WEIGHT_MAX:
             yield RuleProblem(f"{here}.weight", f"Must be 1 to {WEIGHT_MAX}.")
-        if (target.model, target.pool) in seen:
+        place = (target.model, target.pool, target.size_class)
+        if place in seen:
             yield RuleProblem(here, "This step has the same model and pool twice.")
-        seen.add((target.model, target.pool))
+        seen.add(place)
 
 
 def _pool(at: str, target: Target, names: KnownNames) -> Iterator[RuleProblem]:
@@ -185,6 +190,24 @@ def _tasks(at: str, rule: RouteRule, names: KnownNames) -> Iterator[RuleProblem]
                 yield RuleProblem(f"{at}.steps[{number}].targets[{which}].model", message)
 
 
+def _classes(at: str, rule: RouteRule, names: KnownNames) -> Iterator[RuleProblem]:
+    """Size classes are chosen for what is generated; a step that lacks one has others serve it."""
+    if rule.shadow_class and not rule.has_classes:
+        message = "Without targets that have a size class there is nothing to choose from."
+        yield RuleProblem(f"{at}.shadow_class", message)
+    for number, step in enumerate(rule.steps):
+        here = f"{at}.steps[{number}].targets"
+        for which, target in enumerate(step.targets):
+            if target.size_class and names.models.get(target.model) == "embed":
+                message = "Size classes are chosen for requests that generate, not for embeddings."
+                yield RuleProblem(f"{here}[{which}].size_class", message)
+        there = {target.size_class for target in step.targets}
+        missing = [each for each in SIZE_CLASSES if each not in there]
+        if 0 < len(missing) < len(SIZE_CLASSES) and None not in there:
+            message = f"No target has the size class {' or '.join(missing)}: others serve it."
+            yield RuleProblem(here, message, warning=True)
+
+
 def _tasks_of(match: Match, names: KnownNames) -> frozenset[str]:
     if match.tasks:
         return match.tasks & TASKS
@@ -203,7 +226,8 @@ def _unreachable(at: str, rule: RouteRule) -> Iterator[RuleProblem]:
                 "this step is never reached when queues are full."
             )
             yield RuleProblem(here, message, warning=True)
-        places = {Target(model=each.model, pool=each.pool) for each in step.targets}
+        plain = (msgspec.structs.replace(each, weight=1) for each in step.targets)
+        places = set(plain)
         if number and places <= tried:
             yield RuleProblem(here, "Earlier steps already try every target.", warning=True)
         tried |= places

@@ -14,11 +14,13 @@ import msgspec
 from controlplane.kernel.price import Price, TokenCounts, charge_nano
 from controlplane.kernel.rules import (
     DIRECT,
+    LARGEST,
     Facts,
     RouteRule,
     RuleIndex,
     Step,
     Target,
+    class_targets,
     draw_of,
     open_targets,
     pick_target,
@@ -123,13 +125,19 @@ class Judge:
             return self._place(Target(model=facts.alias))
         found = (open_targets(rule, step, facts, self._pools) for step in rule.steps)
         targets = next(filter(None, found), None)
-        return self._place(pick_target(targets, draw)) if targets else REFUSED
+        if not targets:
+            return REFUSED
+        size = rule.shadow_class or facts.size_class or LARGEST
+        return self._place(pick_target(class_targets(targets, size), draw))
 
     def treatment(self, rule: RouteRule | None, facts: Facts) -> Hashable:
         """All that a rule decides, apart from its name."""
         plain = rule or RouteRule(name=DIRECT, steps=(Step(targets=(Target(model=facts.alias),)),))
         steps = tuple(
-            (tuple((self._place(each), each.weight) for each in step.targets), step.queue_s)
+            (
+                tuple((self._place(each), each.weight, each.size_class) for each in step.targets),
+                step.queue_s,
+            )
             for step in plain.steps
         )
         rest = msgspec.structs.astuple(msgspec.structs.replace(plain, name="", version=0))

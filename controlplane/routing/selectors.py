@@ -46,6 +46,7 @@ NOTES = (
     "A prefix that is cached in one pool is not cached in another until requests arrive there: "
     "the lost tokens and the cost without cache are the upper bound of what a change costs at "
     "first.",
+    "Where a rule chooses by size class, requests for which none was chosen before count as large.",
     "Only the first step is shown: which requests would have waited or fallen back depends on "
     "load.",
 )
@@ -85,8 +86,12 @@ def rules_of(rule_set: RuleSet | None) -> tuple[RouteRule, ...]:
 
 def aliases_known() -> frozenset[str]:
     """Names that rules in force or in canary lead on from."""
-    sets = (rules_of(ruleset_in_force()), rules_of(ruleset_on_trial()))
-    return frozenset[str]().union(*(rule.match.aliases for rules in sets for rule in rules))
+    return frozenset[str]().union(*(rule.match.aliases for rule in rules_now()))
+
+
+def rules_now() -> tuple[RouteRule, ...]:
+    """Rules in force, and those in canary after them."""
+    return rules_of(ruleset_in_force()) + rules_of(ruleset_on_trial())
 
 
 def rule_problems(*, actor: Actor, rules: Sequence[RouteRule]) -> list[RuleProblem]:

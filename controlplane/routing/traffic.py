@@ -1,11 +1,11 @@
 """A sample of recorded requests with what rules could see of each.
 
 The records keep no body and no tags: the size is told by prompt tokens, tags and priority are
-those that the key has now, and the alias is known from the receipt.
+those that the key has now, and alias and size class are known from the receipt.
 """
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -40,12 +40,15 @@ def read_sample(
     *,
     rows_max: int = ROWS_MAX,
     seconds_max: float = READ_S_MAX,
+    rules: Collection[str] = (),
 ) -> RecordedRequest:
-    """The newest rows within both bounds, read in short transactions; raises TooMuchToRead."""
+    """The newest rows within both bounds, read in short transactions, of any version of these
+    `rules` or of all; raises TooMuchToRead.
+    """
     ends_s = monotonic_s() + seconds_max
     scope, rows, before = list(organizations), list[TrafficRow](), id_floor(end)
     while len(rows) < rows_max and monotonic_s() < ends_s:
-        page = traffic_page(scope, start=start, before=before)
+        page = traffic_page(scope, start=start, before=before, rules=rules)
         rows += page
         if len(page) < PAGE_ROWS_MAX:
             return RecordedRequest(start, end, rows[:rows_max], complete=len(rows) <= rows_max)
@@ -62,7 +65,8 @@ def facts_of(
 
 
 def _facts(row: TrafficRow, key: KeyFacts) -> Facts | None:
-    alias = row.model if row.route == DIRECT else read_receipt(row.receipt).asked
+    receipt = read_receipt(row.receipt)
+    alias = row.model if row.route == DIRECT else receipt.asked
     if not alias:
         return None
     return Facts(
@@ -74,4 +78,5 @@ def _facts(row: TrafficRow, key: KeyFacts) -> Facts | None:
         prompt_tokens=row.prompt_tokens,
         priority=key.priority,
         models=key.models,
+        size_class=receipt.size.chosen if receipt.size else None,
     )

@@ -12,4 +12,5 @@ from controlplane.settings.oidc import *
 from controlplane.settings.paths import *
 from controlplane.settings.redis import *
 from controlplane.settings.security import *
+from controlplane.settings.timeouts import *
 from controlplane.settings.traces import *

@@ -10,7 +10,14 @@ from django.core.exceptions import ValidationError
 from controlplane.core.mail import NOT_EMAIL, is_email
 from controlplane.kernel.ids import kind
 from controlplane.kernel.objectives import burn
-from controlplane.kernel.objectives.counting import ALL_BUCKETS, AVAILABILITY, CACHE_HIT, INDICATORS
+from controlplane.kernel.objectives.counting import (
+    ALL_BUCKETS,
+    AVAILABILITY,
+    CACHE_HIT,
+    COMPOSITES,
+    INDICATORS,
+    IndicatorPart,
+)
 from controlplane.kernel.rules import PRIORITIES, PRIORITY_HIGH
 from controlplane.slos.models import (
     ADDRESS_CHARS_MAX,
@@ -25,6 +32,7 @@ THRESHOLD_US_MAX = 3_600_000_000
 ABSENT_MIN_MAX = 360
 VERSION_MAX = 2**31 - 1
 PROMPT_BUCKETS = 6
+PARTS_MIN, PARTS_MAX = 2, 6
 PERCENT_PPM = burn.MILLION / 100
 
 
@@ -32,8 +40,8 @@ class ObjectiveDraft(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A promise. `threshold` is in microseconds, of `cache_hit` in millionths, as is the target.
 
     Without `rules` it has every burn-rate rule that can fire at its target, without `runbook` its
-    indicator's. The last three act while a page-worthy alert fires; only the installation's
-    objectives may have them.
+    indicator's. Composite ones (`all_of`, `any_of`) have `parts` instead of a threshold. The last
+    three act while a page-worthy alert fires; only the installation's objectives may have them.
     """
 
     name: str
@@ -45,7 +53,10 @@ class ObjectiveDraft(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     route: str = ""
     model: str = ""
     project: Annotated[uuid.UUID, kind("proj")] | None = None
+    pool: str = ""
+    region: str = ""
     prompt_bucket: int = ALL_BUCKETS
+    parts: tuple[IndicatorPart, ...] = ()
     rules: tuple[str, ...] | None = None
     absent_after_min: int = 60
     email: str = ""
@@ -81,7 +92,8 @@ def draft_check(organization: uuid.UUID, draft: ObjectiveDraft) -> None:
     """Return if it can be kept; raises ValidationError with every complaint."""
     wrong = Complaints()
     wrong.unless(_line(draft.name, NAME_CHARS_MAX), "name", _line_told(NAME_CHARS_MAX))
-    wrong.unless(draft.indicator in INDICATORS, "indicator", f"One of {', '.join(INDICATORS)}.")
+    known = (*INDICATORS, *COMPOSITES)
+    wrong.unless(draft.indicator in known, "indicator", f"One of {', '.join(known)}.")
     told = "Above 0 and below 1,000,000 (100 %)."
     wrong.unless(0 < draft.target_ppm < burn.MILLION, "target_ppm", told)
     wrong.unless(draft.period_days in burn.PERIODS_DAYS, "period_days", "28 or 30 days.")
@@ -131,18 +143,38 @@ def is_link(text: str) -> bool:
 
 
 def _check_threshold(draft: ObjectiveDraft, wrong: Complaints) -> None:
-    if draft.indicator == AVAILABILITY:
-        wrong.unless(draft.threshold == 0, "threshold", "Must be 0: availability has no threshold.")
-    elif draft.indicator == CACHE_HIT:
+    if draft.indicator not in COMPOSITES:
+        told = f"Only {' and '.join(COMPOSITES)} have parts."
+        wrong.unless(not draft.parts, "parts", told)
+        _check_bound(draft.indicator, draft.threshold, "threshold", wrong)
+        return
+    told = "Must be 0: each part has its own threshold."
+    wrong.unless(draft.threshold == 0, "threshold", told)
+    names = {part.indicator for part in draft.parts}
+    told = f"{PARTS_MIN} to {PARTS_MAX} parts, each of another indicator."
+    several = PARTS_MIN <= len(draft.parts) <= PARTS_MAX and len(names) == len(draft.parts)
+    wrong.unless(several, "parts", told)
+    for place, part in enumerate(draft.parts):
+        field = f"parts[{place}]"
+        known = part.indicator in INDICATORS
+        wrong.unless(known, f"{field}.indicator", f"One of {', '.join(INDICATORS)}.")
+        _check_bound(part.indicator, part.threshold, f"{field}.threshold", wrong)
+
+
+def _check_bound(indicator: str, threshold: int, field: str, wrong: Complaints) -> None:
+    if indicator == AVAILABILITY:
+        wrong.unless(threshold == 0, field, "Must be 0: availability has no threshold.")
+    elif indicator == CACHE_HIT:
         told = "Must be the share of a prompt that should be cached, 1 to 1,000,000 millionths."
-        wrong.unless(1 <= draft.threshold <= burn.MILLION, "threshold", told)
+        wrong.unless(1 <= threshold <= burn.MILLION, field, told)
     else:
         told = f"1 to {THRESHOLD_US_MAX:,} microseconds."
-        wrong.unless(1 <= draft.threshold <= THRESHOLD_US_MAX, "threshold", told)
+        wrong.unless(1 <= threshold <= THRESHOLD_US_MAX, field, told)
 
 
 def _check_scope(organization: uuid.UUID, draft: ObjectiveDraft, wrong: Complaints) -> None:
-    for field, text in (("route", draft.route), ("model", draft.model)):
+    for field in ("route", "model", "pool", "region"):
+        text = getattr(draft, field)
         wrong.unless(not text or _line(text, SCOPE_CHARS_MAX), field, _line_told(SCOPE_CHARS_MAX))
     told = f"-1 (all) to {PROMPT_BUCKETS - 1}."
     wrong.unless(ALL_BUCKETS <= draft.prompt_bucket < PROMPT_BUCKETS, "prompt_bucket", told)

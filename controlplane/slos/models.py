@@ -7,7 +7,7 @@ import uuid
 from datetime import datetime
 
 from django.db import models
-from django.db.models import CheckConstraint, Index, Q, UniqueConstraint
+from django.db.models import CheckConstraint, Index, Q, UniqueConstraint, Value
 
 from controlplane.core.models import BaseModel
 from controlplane.kernel.objectives.burn import PERIODS_DAYS, RULE_NAMES
@@ -29,6 +29,8 @@ def default_rules() -> list[str]:
 class Objective(BaseModel):
     """A promise about one indicator. `target_ppm` of the requests that count are to be good.
 
+    One about several has them as `parts`, each an indicator with its threshold.
+
     A new threshold or scope begins a new `version`, whose counts are its own. `rules` name the
     burn-rate alerts; 0 minutes as `absent_after_min` raises none when data stay away. The last
     three act while a page-worthy alert fires: only objectives of the installation may have them.
@@ -41,7 +43,10 @@ class Objective(BaseModel):
     route = models.CharField(max_length=SCOPE_CHARS_MAX, default="", blank=True)
     model = models.CharField(max_length=SCOPE_CHARS_MAX, default="", blank=True)
     project = models.UUIDField(null=True, blank=True)
+    pool = models.CharField(max_length=SCOPE_CHARS_MAX, default="", db_default="", blank=True)
+    region = models.CharField(max_length=SCOPE_CHARS_MAX, default="", db_default="", blank=True)
     prompt_bucket = models.SmallIntegerField(default=ALL_BUCKETS)
+    parts = models.JSONField(default=list, db_default=Value([], models.JSONField()), blank=True)
     target_ppm = models.IntegerField()
     period_days = models.SmallIntegerField(default=30)
     rules = models.JSONField(default=default_rules)

@@ -5,9 +5,10 @@ from functools import cache
 from django.conf import settings
 from django.core.exceptions import ObjectDoesNotExist
 
-from controlplane.kernel.objectives.counting import STAGE
+from controlplane.kernel.objectives.counting import COMPOSITES, STAGE
 
 ABSENT_RUNBOOK = "absent-data"
+COMPOSITE_RUNBOOK = "composite"
 
 
 @cache
@@ -24,6 +25,8 @@ def runbook_text(slug: str) -> str:
 
 def runbook_of(indicator: str) -> str:
     """The runbook of an indicator's alerts; a stage's is of the stage's name."""
+    if indicator in COMPOSITES:
+        return COMPOSITE_RUNBOOK
     return indicator.removeprefix(STAGE).replace("_", "-")
 
 

@@ -81,7 +81,7 @@ def _said(objective: Objective, name: str, value: object) -> str:
 OBJECTIVES_MAX = 50
 CHANNELS_MAX = 10
 # A change of one of these makes other requests count, or count otherwise: a new version.
-COUNTED_BY = ("threshold", "route", "model", "project", "prompt_bucket")
+COUNTED_BY = ("threshold", "route", "model", "project", "pool", "region", "prompt_bucket", "parts")
 STAGE_NAMES = tuple(name for name, _, _ in STAGES)
 
 
@@ -215,6 +215,7 @@ def _living(objective_id: uuid.UUID) -> Objective:
 def _take(objective: Objective, draft: ObjectiveDraft) -> None:
     for name, value in msgspec.structs.asdict(draft).items():
         setattr(objective, name, value)
+    objective.parts = [msgspec.to_builtins(part) for part in draft.parts]
     objective.rules = rules_of(draft)
     objective.runbook = draft.runbook or runbook_of(draft.indicator)
 
@@ -245,6 +246,7 @@ def _mark(objective: Objective, text: str) -> None:
 
 def _facts(objective: Objective) -> Facts:
     facts = {name: getattr(objective, name) for name in ObjectiveDraft.__struct_fields__}
+    facts["parts"] = [f"{part['indicator']} {part['threshold']}" for part in objective.parts]
     return {**facts, "project": objective.project and public_id("proj", objective.project)}
 
 

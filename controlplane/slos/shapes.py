@@ -10,6 +10,7 @@ import msgspec
 from controlplane.core.answers import answer_of
 from controlplane.kernel.ids import AlertId, ChannelId, DeliveryId, ObjectiveId, ProjectId
 from controlplane.kernel.objectives.burn import Count
+from controlplane.kernel.objectives.counting import IndicatorPart
 from controlplane.slos.channels.delivery import signing_secret
 from controlplane.slos.duties import DutyNow, duties_now
 from controlplane.slos.models import (
@@ -109,7 +110,10 @@ class PromiseJson(TypedDict):
     route: str
     model: str
     project: ProjectId | None
+    pool: str
+    region: str
     prompt_bucket: int
+    parts: list[IndicatorPart]
     rules: list[str]
     absent_after_min: int
     email: str

@@ -29,6 +29,7 @@ from controlplane.kernel.objectives.burn import MILLION, RULES
 from controlplane.kernel.objectives.common import CommonValue, in_common
 from controlplane.kernel.objectives.counting import (
     ALL_BUCKETS,
+    ALL_OF,
     ANSWER_TOKENS_MIN,
     AVAILABILITY,
     BILLING,
@@ -135,7 +136,7 @@ def _scope(objective: Objective, organizations: Sequence[UUID]) -> QuerySet[Requ
     ]
     bucket = Case(*whens, default=Value(len(PROMPT_BUCKETS)), output_field=IntegerField())
     rows = RequestRecord.objects.filter(organization__in=organizations).annotate(bucket=bucket)
-    for name in ("model", "route", "project"):
+    for name in ("model", "route", "project", "pool", "region"):
         if value := getattr(objective, name):
             rows = rows.filter(**{name: value})
     if objective.prompt_bucket != ALL_BUCKETS:
@@ -146,18 +147,45 @@ def _scope(objective: Objective, organizations: Sequence[UUID]) -> QuerySet[Requ
 def _bad(objective: Objective, rows: QuerySet[RequestRecord]) -> QuerySet[RequestRecord]:
     """Those that are bad by the objective, the worst first; what failed comes last."""
     indicator = objective.indicator
-    if indicator == AVAILABILITY:
+    if objective.parts:
+        found = _bad_by_parts(objective, rows)
+    elif indicator == AVAILABILITY:
         none = Value(None, output_field=BigIntegerField())
         return rows.filter(FAILED).annotate(badness=none).order_by("-request")
-    rows = rows.filter(_COUNTS.get(indicator, Q()))
-    limit = MILLION - objective.threshold if indicator == CACHE_HIT else objective.threshold
-    bad = Q(badness__gt=limit)
+    else:
+        bad, _ = _verdicts(indicator, objective.threshold, "badness")
+        found = rows.annotate(badness=_badness(indicator)).filter(bad)
+    return found.order_by(F("badness").desc(nulls_last=True), "-prompt_tokens", "-request")
+
+
+def _bad_by_parts(objective: Objective, rows: QuerySet[RequestRecord]) -> QuerySet[RequestRecord]:
+    """`badness` is the total time: parts have no measure in common."""
+    bad, good = Q(), Q()
+    for place, part in enumerate(objective.parts):
+        indicator, name = part["indicator"], f"badness_{place}"
+        if indicator != AVAILABILITY:
+            rows = rows.annotate(**{name: _badness(indicator)})
+        is_bad, is_good = _verdicts(indicator, part["threshold"], name)
+        bad, good = bad | is_bad, good | is_good
+    rows = rows.annotate(badness=F("total_us")).filter(bad)
+    # A CASE, since what is not known is no good, and NOT would not say so.
+    kept = Case(When(good, then=Value(1)), default=Value(0), output_field=IntegerField())
+    return rows if objective.indicator == ALL_OF else rows.annotate(kept=kept).filter(kept=0)
+
+
+def _verdicts(indicator: str, threshold: int, name: str) -> tuple[Q, Q]:
+    """Which requests are bad and which good by an indicator whose badness has this name."""
+    if indicator == AVAILABILITY:
+        return FAILED, SERVED
+    limit = MILLION - threshold if indicator == CACHE_HIT else threshold
+    bad, good = Q(**{f"{name}__gt": limit}), Q(**{f"{name}__lte": limit})
     if indicator in (TTFT, TOTAL):
         bad |= FAILED
     if indicator == BILLING:
         bad |= Q(error_code=NOT_CAPTURED_CODE)
-    found = rows.annotate(badness=_badness(indicator)).filter(bad)
-    return found.order_by(F("badness").desc(nulls_last=True), "-prompt_tokens", "-request")
+        good &= ~Q(error_code=NOT_CAPTURED_CODE)
+    counts = _COUNTS.get(indicator, Q())
+    return counts & bad, counts & good
 
 
 _COUNTS = {

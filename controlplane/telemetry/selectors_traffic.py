@@ -3,9 +3,11 @@
 import uuid
 from collections.abc import Iterable
 from datetime import datetime
+from functools import reduce
+from operator import or_
 from typing import NamedTuple
 
-from django.db.models import BinaryField, Case, F, Value, When
+from django.db.models import BinaryField, Case, F, Q, Value, When
 
 from controlplane.kernel.rules import DIRECT
 from controlplane.telemetry.models import RequestRecord
@@ -37,16 +39,24 @@ class TrafficRow(NamedTuple):
 
 
 def traffic_page(
-    organizations: Iterable[uuid.UUID], *, start: datetime, before: uuid.UUID
+    organizations: Iterable[uuid.UUID],
+    *,
+    start: datetime,
+    before: uuid.UUID,
+    rules: Iterable[str] = (),
 ) -> list[TrafficRow]:
-    """The newest rows below an id, in a transaction of their own; none below the start."""
+    """The newest rows below an id, in a transaction of their own; none below the start. Where
+    `rules` are named, those that one of them decided, in whichever version.
+    """
     receipt = Case(
         When(route=DIRECT, then=Value(b"", output_field=BinaryField())),
         default=F("receipt"),
         output_field=BinaryField(),
     )
+    decided = (Q(route__startswith=f"{name}@") for name in rules)
     with bounded_read(organizations):
-        rows = RequestRecord.objects.filter(request__gte=id_floor(start), request__lt=before)
+        within = Q(request__gte=id_floor(start), request__lt=before)
+        rows = RequestRecord.objects.filter(within, reduce(or_, decided, Q()))
         found = rows.order_by("-request").annotate(told=receipt)
         fields = (*TrafficRow._fields[:-1], "told")
         return [

@@ -12,6 +12,7 @@ from controlplane.core.answers import answer_of
 from controlplane.core.api.schema import CREATED, Whole, operation
 from controlplane.core.api.views import OF_ORGANIZATION, ApiView
 from controlplane.kernel.ids import ProjectId
+from controlplane.kernel.policies.terms import Policies
 from controlplane.tenants import services
 from controlplane.tenants.models import Project
 from controlplane.tenants.people.selectors import organization_of, project_of, projects_of
@@ -34,6 +35,7 @@ class ProjectChange(msgspec.Struct, forbid_unknown_fields=True):
     labels: list[str] | msgspec.UnsetType = msgspec.UNSET
     cache_minutes: int | msgspec.UnsetType = msgspec.UNSET
     cache_shared: bool | msgspec.UnsetType = msgspec.UNSET
+    policies: Policies | msgspec.UnsetType = msgspec.UNSET
 
 
 class WeightBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -54,6 +56,7 @@ class ProjectJson(TypedDict):
     labels: list[str]
     cache_minutes: int
     cache_shared: bool
+    policies: Policies
     weight: int
     keeps_days: int
 

@@ -116,6 +116,7 @@ class Project(BaseModel):
     0 for as long as it is cached, and by other projects where it is `cache_shared`. What was said
     is kept for `keeps_days`, sealed with `content_key`, itself wrapped; those in the roles of
     `content_readers` may read it.
+    `policies` are what else it demands of requests, in the form of the kernel's `Policies`.
     When nodes are full, tenants get work done in the proportion of their projects' `weight`.
     """
 
@@ -129,6 +130,7 @@ class Project(BaseModel):
     labels = ArrayField(models.CharField(max_length=LABEL_CHARS_MAX), default=list, db_default=[])
     cache_minutes = models.SmallIntegerField(default=0, db_default=0)
     cache_shared = models.BooleanField(default=True, db_default=True)
+    policies = models.JSONField(default=dict, db_default={})
     weight = models.SmallIntegerField(default=WEIGHT_MIN)
     keeps_days = models.SmallIntegerField(default=0, db_default=0)
     content_key = models.BinaryField(null=True, blank=True)

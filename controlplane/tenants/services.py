@@ -4,13 +4,16 @@ import uuid
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
 from django.conf import settings
 from django.core.exceptions import ValidationError
 
+from controlplane.core.api.shapes import read_shape
 from controlplane.core.audit.entries import Actor, Facts, audit_record
 from controlplane.core.permissions import Action, Role, organization_scope
 from controlplane.kernel.clock import wall_s
 from controlplane.kernel.keys.playtoken import LIFETIME_S, PlayGrant, sign_grant
+from controlplane.kernel.policies.terms import Policies, complaints
 from controlplane.tenants.access import require
 from controlplane.tenants.models import (
     CACHE_MINUTES_MAX,
@@ -36,6 +39,7 @@ REASON_CHARS_MAX = 200
 ANY = "*"
 PROJECT_SETTINGS = (
     "safety_mode", "allow_content_logging", "strict", "labels", "cache_minutes", "cache_shared",
+    "policies",
 )  # fmt: skip
 
 
@@ -91,6 +95,7 @@ def project_update(*, actor: Actor, project: Project, **changes: Any) -> Project
         told = f"Must be 0 (no limit) to {CACHE_MINUTES_MAX} minutes."
         raise ValidationError({"cache_minutes": told})
     wanted["labels"] = _label_names(wanted["labels"])
+    wanted["policies"] = clean_policies(wanted["policies"])
     return _project_change(actor, project, "project.update", wanted)
 
 
@@ -101,6 +106,15 @@ def _label_names(given: Iterable[str]) -> list[str]:
         told = f"At most {LABELS_MAX} names of 1 to {LABEL_CHARS_MAX} characters."
         raise ValidationError({"labels": told})
     return names
+
+
+def clean_policies(given: object) -> dict[str, Any]:
+    """Policies in their one form, without what demands nothing; raises ValidationError by path."""
+    read = read_shape(given, Policies, field="policies")
+    if wrong := complaints(read):
+        raise ValidationError({f"policies.{path}": words for path, words in wrong.items()})
+    made: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(read))
+    return made
 
 
 def project_weigh(*, actor: Actor, project: Project, weight: int) -> Project:

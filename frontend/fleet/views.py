@@ -13,7 +13,7 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.cache import patch_vary_headers
 
-from controlplane.catalog.models import Pool, PoolRole, Task
+from controlplane.catalog.models import PlanMode, Pool, PoolRole, Task
 from controlplane.catalog.pools import pool_draft, pool_set
 from controlplane.catalog.selectors import model_list, pool_find, pool_list
 from controlplane.core.permissions import Action
@@ -87,12 +87,16 @@ class PoolForm(forms.Form):
     card_hour_micro = forms.CharField(max_length=USD_CHARS_MAX, required=False)
     cards_per_node = forms.IntegerField(min_value=1, required=False)
     separate_caches = forms.BooleanField(required=False)
+    plan_mode = forms.ChoiceField(choices=PlanMode.choices, required=False)
 
     def clean_card_hour_micro(self) -> int:
         try:
             return micro_from_usd(self.cleaned_data["card_hour_micro"] or "0")
         except ValueError as error:
             raise ValidationError(f"Must be dollars, as 2.50: {error}.") from error
+
+    def clean_plan_mode(self) -> str:
+        return self.cleaned_data["plan_mode"] or PlanMode.ADVICE
 
     def clean_cards_per_node(self) -> int:
         return self.cleaned_data["cards_per_node"] or 1
@@ -162,6 +166,7 @@ def _index(
         "pool_new": Pool(),
         "tasks": Task.choices,
         "roles": PoolRole.choices,
+        "plan_modes": PlanMode.choices,
         "drain_minutes": services.DRAIN_S_DEFAULT // S_PER_MIN,
         "drain_minutes_max": services.DRAIN_S_MAX // S_PER_MIN,
     }

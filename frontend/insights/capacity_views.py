@@ -19,6 +19,7 @@ from controlplane.insights.capacity import (
 )
 from controlplane.kernel.insights.capacity import RESOURCES, CapacitySheet, Use
 from frontend.insights.days import DAYS, days_from
+from frontend.insights.revisions import revisions_of
 from frontend.shared import formats
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.asked import in_time
@@ -54,6 +55,11 @@ class UseRow:
     @property
     def percent(self) -> str:
         return f"{HUNDRED * self.use.used:,.0f} %" if isfinite(self.use.used) else "no node"
+
+    @property
+    def breaks(self) -> str:
+        """At how many requests a second it is full."""
+        return formats.significant(self.use.per_s_max) if isfinite(self.use.per_s_max) else "never"
 
     @property
     def width(self) -> float:
@@ -115,6 +121,7 @@ def capacity(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         "query": request.GET.urlencode(),
         "now": timezone.now(),
         **(_rows(made) if made else {}),
+        **(revisions_of(viewer, made, timezone.now()) if made and made.sheet else {}),
     }
     return show(request, viewer, "insights", "insights/capacity.html", context)
 
@@ -145,6 +152,7 @@ def _rows(made: Worksheet) -> dict[str, object]:
     if sheet is None:
         return {}
     return {
+        "slower": made.measured.engine.slower_us if made.measured.engine else 0.0,
         "fields": [_field_row(field) for field in made.fields],
         "uses": [UseRow(use, place == 0) for place, use in enumerate(sheet.uses)],
         "regions": [

@@ -1,6 +1,6 @@
 """Insights: what each key spends for nothing and how to end it, and the same as CSV."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from django.http import HttpRequest, HttpResponse
@@ -19,7 +19,7 @@ from frontend.shared.panels import TablePanel, panel_csv
 
 HEAD = [
     "key", "key_id", "requests", "looked_at", "finding", "requests_with_it", "tokens", "saves_usd",
-    "saves_nano_usd", "fix",
+    "saves_nano_usd", "fix", "client", "code",
 ]  # fmt: skip
 HEAD_BEFORE = ["requests_before", "requests_with_it_before", "tokens_before", "saves_nano_before"]
 
@@ -109,6 +109,8 @@ def _line(one: KeyRows, row: WasteRow, compare: bool) -> list[str]:
         usd_text(waste.nano),
         str(waste.nano),
         waste.fix,
+        waste.client,
+        waste.code,
     ]
     if not compare:
         return line
@@ -153,10 +155,14 @@ def _beside(one: KeyHygiene, earlier: KeyHygiene) -> KeyRows:
     now = {waste.kind: waste for waste in one.wastes}
     kinds = [*now, *(kind for kind in KINDS if kind in before and kind not in now)]
     rows = [
-        WasteRow(now.get(kind) or Waste(kind, 0, 0, 0), before.get(kind) or Waste(kind, 0, 0, 0))
+        WasteRow(now.get(kind) or _ended(before[kind]), before.get(kind) or _ended(now[kind]))
         for kind in kinds
     ]
     return KeyRows(one, earlier, rows)
+
+
+def _ended(waste: Waste) -> Waste:
+    return replace(waste, requests=0, tokens=0, nano=0)
 
 
 def _nothing(one: KeyHygiene) -> KeyHygiene:

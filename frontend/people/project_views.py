@@ -9,10 +9,10 @@ from controlplane.core.permissions import Action, Role
 from controlplane.tenants import models, services
 from controlplane.tenants.people.selectors import project_of, projects_of
 from controlplane.tenants.selectors import PROJECTS_SHOWN_MAX, project_share, project_shares
+from frontend.people.policy_views import ACTIONS, HERE, policy_form
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.forms import changes
 
-HERE = "projects"
 SAFETY_WORDS = (
     (models.SafetyMode.OFF, "Off: no check"),
     (models.SafetyMode.FLAG, "Flag: findings are recorded"),
@@ -23,8 +23,11 @@ DIGITS_MAX = 3
 
 @page("projects", Action.ORGANIZATION_VIEW, "GET")
 def projects(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    found = projects_of(**viewer.whose)
     context = {
-        "projects": projects_of(**viewer.whose),
+        "projects": found,
+        "policy_forms": [policy_form(project) for project in found],
+        "policy_actions": ACTIONS,
         "safety": SAFETY_WORDS,
         "name_chars_max": models.NAME_CHARS_MAX,
         "creates": viewer.may(Action.PROJECT_CREATE),

@@ -15,6 +15,7 @@ from controlplane.kernel.receipt import NONE, SERVED, Miss, PromptChange, Receip
 from controlplane.kernel.rules import DIRECT
 from controlplane.kernel.statuses import CLIENT_LEFT, FAILED_FROM
 from controlplane.telemetry.models import RequestRecord
+from frontend.requests.receipt import size_words
 from frontend.requests.refused import Door, Refused
 from frontend.shared import formats
 from frontend.shared.wordings import WORDINGS
@@ -142,6 +143,9 @@ def _admitted(known: Evidence) -> Reason:
             sentences.append(f"This covers the other models that could have served it: {names}.")
     if template := known.receipt.prompt:
         sentences.append(f"Its prompt was assembled from the template {template}.")
+    if masked := known.receipt.masked:
+        kinds = ", ".join(f"{count} of {kind}" for kind, count in masked.items())
+        sentences.append(f"A policy of its project masked {kinds} on the way to the model.")
     return Reason("Admitted", sentences)
 
 
@@ -150,10 +154,12 @@ def _routed(known: Evidence) -> Iterator[str]:
     if not record.model:
         return
     if record.route in (DIRECT, ""):
-        yield f"No rule matched: the request named the model {record.model}."
+        yield f"No rule matched: the request named the model {receipt.asked or record.model}."
     else:
         asked = f", asked for as “{receipt.asked}”" if receipt.asked else ""
         yield f"The rule {record.route} was the first to match{asked}."
+    if told := size_words(receipt.size):
+        yield f"It asked for the size class of the request ({told})."
     for step in receipt.steps:
         where = " in pool ".join(filter(None, (step.model, step.pool)))
         if step.reason == SERVED:
@@ -192,11 +198,19 @@ def _ended(known: Evidence) -> Reason:
     if record.status == CLIENT_LEFT:
         told = "The client disconnected, and generation stopped."
         return Reason("Ended", [told, _charged_as_far(record)], "warn")
+    policy = known.receipt.policy
     if record.status < FAILED_FROM:
-        return Reason("Ended", [words] if (words := ENDINGS.get(record.finish)) else [])
+        words = ENDINGS.get(record.finish)
+        if policy == "calls_max":
+            words = (
+                "A policy of its project ended the response: it had as many tool calls as it may."
+            )
+        return Reason("Ended", [words] if words else [])
     named = f"It was answered {record.status} {record.error_code}".rstrip() + "."
     words = WORDINGS.lacks.get(known.receipt.lack) or WORDINGS.refusals.get(record.error_code)
     sentences = [words] if words else []
+    if policy:
+        sentences.append(f"The policy: {policy}.")
     door = None
     if known.refused is not None:
         sentences, door = [*known.refused.sentences, *known.budget], known.refused.door

@@ -24,7 +24,7 @@ LISTS = ("aliases", "tags", "organizations", "projects")
 BOXES = ("tasks", "priorities")
 SIZES = ("prompt_tokens_min", "prompt_tokens_max")
 NUMBERS = ("priority", "deadline_s", "first_token_s", "degrade_order")
-FLAGS = ("continues_lost", "widen")
+FLAGS = ("continues_lost", "widen", "on_too_long", "on_content_filter")
 CHILDREN = ("steps", "targets")
 ROOM = (RULES_MAX, STEPS_MAX, TARGETS_MAX)
 VERBS = ("open", "close", "add", "remove", "up", "down")
@@ -161,6 +161,7 @@ def _open(post: QueryDict, at: str) -> Plain:
     rule: Plain = {"match": {name: each for name, each in match.items() if each not in ("", [])}}
     rule |= {name: _number(_typed(post, f"{at}-{name}")) for name in NUMBERS}
     rule |= {name: True for name in FLAGS if f"{at}-{name}" in post}
+    rule["shadow_class"] = _typed(post, f"{at}-shadow_class")
     kept = {name: each for name, each in rule.items() if each not in ("", {})}
     return {"name": _typed(post, f"{at}-name"), **kept, "steps": _steps(post, at)}
 
@@ -174,6 +175,7 @@ def _steps(post: QueryDict, at: str) -> list[Plain]:
                 "model": _typed(post, f"{each}-model"),
                 "pool": _typed(post, f"{each}-pool"),
                 "weight": _number(_typed(post, f"{each}-weight")),
+                "size_class": _typed(post, f"{each}-size_class"),
             }
             pairs = fields.items()
             targets.append({name: one for name, one in pairs if one != "" or name == "model"})

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from controlplane.kernel.rules import QUEUE_S_DEFAULT, STEPS_MAX, TARGETS_MAX
+from controlplane.kernel.rules import QUEUE_S_DEFAULT, SIZE_CLASSES, STEPS_MAX, TARGETS_MAX
 from controlplane.routing.checks import RuleProblem
 from frontend.routing.editor import (
     BOXES,
@@ -33,6 +33,9 @@ LABELS = {
     "priority": ("Priority", ""),
     "continues_lost": ("Continue after a lost node", ""),
     "widen": ("Also models that the key does not allow", ""),
+    "on_too_long": ("Next step when a prompt does not fit", ""),
+    "on_content_filter": ("Next step when an answer is withheld for its content", ""),
+    "shadow_class": ("Shadow: always serve", "The size class that is chosen is only recorded."),
 }
 TASKS = {"generate": "generate", "embed": "embed"}
 
@@ -62,6 +65,7 @@ class TargetRow(NamedTuple):
     fields: dict[str, str]
     models: list[str]
     pools: list[str]
+    classes: list[str]
     problems: list[RuleProblem]
 
     @property
@@ -115,7 +119,8 @@ class FormRow:
 
     @property
     def has_options(self) -> bool:
-        return any(self.rule.get(name) not in (None, False) for name in (*NUMBERS, *FLAGS))
+        options = (*NUMBERS, *FLAGS, "shadow_class")
+        return any(self.rule.get(name) not in (None, False) for name in options)
 
     @property
     def full(self) -> bool:
@@ -155,6 +160,15 @@ class FormRow:
         known = {str(value): word for value, word in PRIORITY_WORDS.items()}
         value = self.priority.value
         return [*known.items(), *([(value, value)] if value and value not in known else [])]
+
+    @property
+    def shadow(self) -> FormField:
+        shown = _labelled("shadow_class", _text(self.rule.get("shadow_class")))
+        return FormField(f"{self.at}-shadow_class", *shown)
+
+    @property
+    def classes(self) -> list[str]:
+        return _with(SIZE_CLASSES, self.shadow.value)
 
     @property
     def flags(self) -> list[FormBox]:
@@ -235,7 +249,7 @@ def _target(
 ) -> TargetRow:
     place, number, which = path
     fields = {"model": target["model"], "pool": target.get("pool") or ""}
-    fields["weight"] = _text(target.get("weight", 1))
+    fields |= {"weight": _text(target.get("weight", 1)), "class": target.get("size_class") or ""}
     return TargetRow(
         path="-".join(map(str, path)),
         number=which + 1,
@@ -243,6 +257,7 @@ def _target(
         fields=fields,
         models=_with(models, fields["model"]),
         pools=_with(pools, fields["pool"]),
+        classes=_with(SIZE_CLASSES, fields["class"]),
         problems=_beneath(problems, f"rules[{place}].steps[{number}].targets[{which}]"),
     )
 

@@ -129,13 +129,16 @@ def _steps(steps: Sequence[Step]) -> list[str]:
 
 
 def _step(number: int, step: Step) -> str:
-    whole = sum(target.weight for target in step.targets)
     places = []
     for target in step.targets:
         place = f"{target.model} in {target.pool}" if target.pool else target.model
-        drawn = len(step.targets) > 1 and whole > 0
+        # Only targets that may serve the same request share it by weight.
+        beside = [each for each in step.targets if each.size_class == target.size_class]
+        whole = sum(each.weight for each in beside)
+        drawn = len(beside) > 1 and whole > 0
         share = f"{100 * target.weight / whole:.3g} % " if drawn else ""
-        places.append(share + place)
+        sized = f"{target.size_class}: " if target.size_class else ""
+        places.append(sized + share + place)
     wait = f"waits up to {step.queue_s:g} s" if step.queue_s else "does not wait"
     return f"{'else ' if number else ''}{' or '.join(places) or 'nowhere'}, {wait}"
 
@@ -151,8 +154,14 @@ def _options(rule: RouteRule) -> Iterator[tuple[str, str]]:
         yield "degrade order", str(rule.degrade_order)
     if rule.continues_lost:
         yield "continues", "after a lost node"
+    if rule.shadow_class:
+        yield "shadow", f"always {rule.shadow_class}, the choice is recorded"
     if rule.widen:
         yield "also to", "models that the key does not allow"
+    if rule.on_too_long:
+        yield "next step", "when a prompt does not fit"
+    if rule.on_content_filter:
+        yield "next step", "when an answer is withheld for its content"
 
 
 def _priority(value: int) -> str:

@@ -18,10 +18,12 @@ from controlplane.routing.selectors import (
     canary_report,
     ruleset_dry_run,
 )
+from controlplane.routing.sizing import size_report
 from controlplane.telemetry.reading import TooMuchToRead
 from frontend.routing import rows
 from frontend.routing.changes import Comparison, comparison_of, rule_changes
 from frontend.routing.drafts import TypedDraft, draft_context
+from frontend.routing.sizes import size_panel
 from frontend.routing.tenants import tenant_names, words
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.asked import in_time
@@ -48,6 +50,7 @@ def routing(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     current, canary = selectors.ruleset_in_force(), selectors.ruleset_on_trial()
     earlier = before(RuleSet.objects.all(), current) if current else None
     report = in_time(lambda: canary_report(actor=viewer.user)) if canary else None
+    sizes = in_time(lambda: size_report(actor=viewer.user, rules=selectors.rules_now()))
     context = {
         "current": current,
         "rows": words(viewer, read_rules(current.rules)) if current else [],
@@ -59,6 +62,7 @@ def routing(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         "report": report,
         "figures": rows.figure_rows(report.comparison) if report else [],
         "verdict": rows.verdict_words(report.comparison.verdict) if report else None,
+        "sizes": size_panel(sizes) if sizes else None,
         "versions": [(each, rows.state_tone(each.state)) for each in versions],
         "cut_off": len(versions) == selectors.VERSIONS_SHOWN_MAX,
     }

@@ -23,6 +23,8 @@ from frontend.shared.stages import LABELS
 
 PPM_PER_PERCENT = 10_000
 HUNDRED = 100.0
+# Longer texts have too many parts, which the service refuses.
+PART_LINES_MAX = 20
 # One decimal of a per cent.
 SHOWN_LEAST = 0.001
 HOUR_S, DAY_S = 3_600, 86_400
@@ -34,6 +36,8 @@ INDICATOR_WORDS = {
     counting.OVERHEAD: "Gateway overhead",
     counting.CACHE_HIT: "Cache hit rate",
     counting.BILLING: "Billing timeliness",
+    counting.ALL_OF: "All of several",
+    counting.ANY_OF: "Any of several",
     **{name: f"Stage {name[len(counting.STAGE)+1]}, {LABELS[name.removeprefix(counting.STAGE)]}"
        for name in counting.INDICATORS if name.startswith(counting.STAGE)},
 }  # fmt: skip
@@ -108,12 +112,19 @@ def left_words(left: float | None) -> str:
 
 
 def promise(objective: Objective) -> str:
-    words = INDICATOR_WORDS[objective.indicator]
-    if objective.indicator == counting.AVAILABILITY:
+    if objective.parts:
+        joined = " and " if objective.indicator == counting.ALL_OF else " or "
+        return joined.join(_promised(one["indicator"], one["threshold"]) for one in objective.parts)
+    return _promised(objective.indicator, objective.threshold)
+
+
+def _promised(indicator: str, threshold: int) -> str:
+    words = INDICATOR_WORDS[indicator]
+    if indicator == counting.AVAILABILITY:
         return words
-    if objective.indicator == counting.CACHE_HIT:
-        return f"{words}, {objective.threshold / PPM_PER_PERCENT:g} % of the prompt or more"
-    return f"{words}, {formats.duration(objective.threshold)} at most"
+    if indicator == counting.CACHE_HIT:
+        return f"{words}, {threshold / PPM_PER_PERCENT:g} % of the prompt or more"
+    return f"{words}, {formats.duration(threshold)} at most"
 
 
 def scope(objective: Objective) -> str:
@@ -121,6 +132,8 @@ def scope(objective: Objective) -> str:
         f"model {objective.model}" if objective.model else "",
         f"route {objective.route}" if objective.route else "",
         f"project {public_id('proj', objective.project)[:13]}" if objective.project else "",
+        f"pool {objective.pool}" if objective.pool else "",
+        f"region {objective.region}" if objective.region else "",
         "" if objective.prompt_bucket == counting.ALL_BUCKETS
         else f"prompts of {bucket_words()[objective.prompt_bucket + 1][1]}",
     ]  # fmt: skip
@@ -217,6 +230,9 @@ def draft_from(posted: Mapping[str, str], rules: list[str] | None) -> ObjectiveD
         route=posted.get("route", "").strip(),
         model=posted.get("model", "").strip(),
         project=_project(posted.get("project", "")),
+        pool=posted.get("pool", "").strip(),
+        region=posted.get("region", "").strip(),
+        parts=_parts(posted.get("parts", "")) if indicator in counting.COMPOSITES else (),
         prompt_bucket=_bucket(posted.get("prompt_bucket", "")),
         rules=None if rules is None else tuple(rules),
         absent_after_min=_whole(posted, "absent_after_min", 60),
@@ -231,8 +247,33 @@ def draft_from(posted: Mapping[str, str], rules: list[str] | None) -> ObjectiveD
 
 def threshold_text(objective: Objective) -> str:
     """The threshold as the form takes it: milliseconds, or per cent of a prompt."""
-    scale = PPM_PER_PERCENT if objective.indicator == counting.CACHE_HIT else formats.US_PER_MS
-    return f"{objective.threshold / scale:g}" if objective.threshold else ""
+    return _shown(objective.indicator, objective.threshold)
+
+
+def parts_text(objective: Objective) -> str:
+    """The parts as the form takes them, one in each line: an indicator and its threshold."""
+    lines = (f"{one['indicator']} {_shown(**one)}".strip() for one in objective.parts)
+    return "\n".join(lines)
+
+
+def _shown(indicator: str, threshold: int) -> str:
+    return f"{threshold / _scale(indicator):g}" if threshold else ""
+
+
+def _scale(indicator: str) -> int:
+    return PPM_PER_PERCENT if indicator == counting.CACHE_HIT else formats.US_PER_MS
+
+
+def _parts(text: str) -> tuple[counting.IndicatorPart, ...]:
+    found = []
+    for line in filter(None, map(str.strip, text.splitlines()[:PART_LINES_MAX])):
+        indicator, _, bound = line.partition(" ")
+        if indicator not in counting.INDICATORS:
+            told = f"{indicator!r} is not one of {', '.join(counting.INDICATORS)}."
+            raise ValidationError({"parts": told})
+        posted = {"parts": bound or "0"}
+        found.append(counting.IndicatorPart(indicator, _scaled(posted, "parts", _scale(indicator))))
+    return tuple(found)
 
 
 def _burn(standing: ObjectiveStatus, minutes: int) -> tuple[str, str, bool]:
@@ -251,10 +292,9 @@ def _rule_words(name: str) -> str:
 
 
 def _threshold(posted: Mapping[str, str], indicator: str) -> int:
-    if indicator == counting.AVAILABILITY:
+    if indicator in (counting.AVAILABILITY, *counting.COMPOSITES):
         return 0
-    scale = PPM_PER_PERCENT if indicator == counting.CACHE_HIT else formats.US_PER_MS
-    return _scaled(posted, "threshold", scale)
+    return _scaled(posted, "threshold", _scale(indicator))
 
 
 def _scaled(posted: Mapping[str, str], field: str, scale: int) -> int:

@@ -135,6 +135,7 @@ def slo(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) -> HttpRe
         "runbook": runbook_path(objective.runbook),
         "may_change": _changes(viewer, organization == EVERYONE),
         "threshold": objectives.threshold_text(objective),
+        "parts": objectives.parts_text(objective),
         "target": f"{objective.target_ppm / objectives.PPM_PER_PERCENT:g}",
         "bucket": str(objective.prompt_bucket),
         "shed": "" if objective.shed_priority is None else str(objective.shed_priority),

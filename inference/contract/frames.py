@@ -260,9 +260,9 @@ class Report(Frame, tag="report", frozen=True):
 class Rejected(Frame, tag="rejected", frozen=True):
     """The node did not take a job.
 
-    `code` is one of full, unknown_model, too_long, bad_job, bad_request, bad_grammar, draining.
-    `bad_grammar` is a grammar that cannot be followed, and `message` says why. `bad_job` is a
-    fault of the gateway; `bad_request` one of the client, and `message` may be shown to it.
+    `code` is one of full, unknown_model, too_long, bad_job, bad_request, bad_grammar,
+    content_filter, draining. `bad_grammar` cannot be followed, and `message` says why. `bad_job` is
+    a fault of the gateway; `message` of `bad_request` and `content_filter` is for the client.
     """
 
     request: bytes

@@ -30,7 +30,7 @@ OFFICE = {"days": ["mon"], "from": "08:00", "to": "19:00", "nodes_min": 3}
 POOL = PoolDraft(
     name="gold", task="embed", role="decode", nodes_min=2, nodes_max=7,
     warm_schedule=[OFFICE], start_command="node --x", card_hour_micro=2_500_000,
-    cards_per_node=4, separate_caches=True,
+    cards_per_node=4, separate_caches=True, plan_mode="signal",
 )  # fmt: skip
 RATES = {"input_pico": "input", "cached_pico": "cached", "output_pico": "output"}
 

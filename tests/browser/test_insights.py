@@ -111,15 +111,68 @@ def test_a_member_sees_what_to_mend_and_how_it_went(
     expect(page.get_by_role("link", name="Capacity")).to_have_count(0)
 
 
+def test_a_request_is_checked_before_it_is_sent(
+    site: Site, watch: Watch, told: dict[str, str]
+) -> None:
+    page = watch.sign_in(site, email="bob@example.org")
+    page.goto("/insights/check")
+    check(page)
+    body = {"model": MODEL, "messages": [{"role": "user", "content": WASTE}], "max_tokens": 4}
+    page.get_by_label("Client").select_option("openai-node")
+    page.get_by_label("Request").fill(json.dumps(body))
+    press = page.get_by_role("button", name="Check", exact=True)
+    press.click()
+    expect(page.get_by_role("heading", name="It would run")).to_be_visible()
+    findings = page.get_by_role("list", name="Findings").get_by_role("listitem")
+    expect(findings).to_have_count(2)
+    expect(findings.nth(0)).to_contain_text("JSON with empty, null")
+    expect(findings.nth(1)).to_contain_text("Not streamed")
+    expect(findings.nth(1).locator("pre")).to_contain_text("stream: true")
+    check(page)
+    clean = {
+        "messages": [{"role": "user", "content": "A pool?"}],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    page.get_by_label("Request").fill(json.dumps(body | clean))
+    press.click()
+    expect(page.get_by_text("Nothing found")).to_be_visible()
+    watch.allowed.append("400")
+    page.get_by_label("Request").fill("{")
+    press.click()
+    expect(page.get_by_role("alert")).to_contain_text("JSON")
+
+
 def test_staff_reckon_what_if(site: Site, watch: Watch, told: dict[str, str]) -> None:
     page = watch.sign_in(site, email=STAFF)
     page.goto("/insights/capacity?days=1")
-    expect(page.get_by_text("bottleneck", exact=True)).to_be_visible()
+    expect(page.get_by_text("breaks first", exact=True)).to_be_visible()
     check(page)
     page.get_by_label("Peak rate, requests/s").fill("1e6")
     page.keyboard.press("Enter")
     page.wait_for_url("**rate=1e6**")
     expect(page.get_by_text("nodes needed, 1 ready now")).to_be_visible()
-    expect(page.locator(".status.bad").first).to_have_text("bottleneck")
+    expect(page.locator(".status.bad").first).to_have_text("breaks first")
     page.goto("/insights/capacity?days=1&batch=lots")
     expect(page.get_by_role("status").first).to_contain_text("Batching factor")
+
+
+def test_staff_keep_a_worksheet_and_read_the_plan(
+    site: Site, watch: Watch, told: dict[str, str]
+) -> None:
+    page = watch.sign_in(site, email=STAFF)
+    page.goto("/insights/capacity?days=1&rate=40")
+    page.get_by_label("Note").fill("after the sale")
+    page.get_by_role("button", name="Keep this worksheet").click()
+    page.wait_for_url("**/insights/capacity/worksheet_**")
+    expect(page.get_by_role("row").filter(has_text="Peak rate")).to_contain_text("40.0")
+    expect(page.get_by_text("after the sale")).to_be_visible()
+    check(page)
+    page.get_by_role("link", name="Open with these figures").click()
+    expect(page.get_by_label("Peak rate, requests/s")).to_have_value("40")
+    page.get_by_role("link", name="Plan", exact=True).click()
+    expect(page.get_by_text("no objective of the installation", exact=False)).to_be_visible()
+    expect(page.locator("#plot-rates .main-svg").first).to_be_visible()
+    expect(page.get_by_role("rowheader", name="the plan")).to_be_visible()
+    check(page)
+    assert download(page, "CSV").startswith(b"Fleet,Node-hours")

@@ -187,7 +187,8 @@ def test_the_connector_is_told_of_what_can_be_served_and_of_nothing_else() -> No
                     }
                 ],
             }
-        ]
+        ],
+        "silence_s": [60, 300],
     }
     connection_enable(actor=OPERATOR, connection=connection, enabled=False)
     assert not connections_served() and feed_read() == Feed([])

@@ -83,6 +83,7 @@ def seen(
         organization=ORG_A.hex,
         project=PROJECT_A.hex,
         key=key,
+        client="curl",
         model='odd "name", {really}',
         tokens=100,
         nano=1_000,

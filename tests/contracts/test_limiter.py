@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from django.conf import settings
 
-from controlplane.bridge.limits import redis_link
 from controlplane.bridge.limits.limiter import RedisLimiter
+from controlplane.gateway.nodes.measured.times import LearnedBound
 from controlplane.gateway.ports import Limiter
 from controlplane.gateway.snapshot import EMPTY, KeyRecord, Limits
 from tests.support.ports import MemoryLimiter
@@ -24,7 +24,7 @@ async def limiter(kind: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[L
     if kind == "memory":
         yield MemoryLimiter()
         return
-    monkeypatch.setattr(redis_link, "REPLY_S_MAX", PATIENT_S)
+    monkeypatch.setattr(LearnedBound, "seconds", PATIENT_S)
     made = RedisLimiter(str(settings.REDIS_URL), snapshot=lambda: EMPTY, gateways=gateways_of(1))
     made.start()
     assert await made.wait_shared(PATIENT_S)

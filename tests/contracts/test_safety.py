@@ -15,15 +15,13 @@ from tests.support.ports import WordSafety
 
 
 @pytest.fixture(params=["memory", pytest.param("real", marks=pytest.mark.processes)])
-async def safety(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Safety]:
+async def safety(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Safety]:
     if request.param == "memory":
         yield WordSafety()
         return
     # As long as a busy machine takes: what is asked here is the score.
-    monkeypatch.setattr(client, "SCORE_S_MAX", START_S_MAX)
     async with classifier(tmp_path) as made:
+        made.score_s = START_S_MAX
         yield made
 
 

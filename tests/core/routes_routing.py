@@ -35,5 +35,6 @@ ROUTES: tuple[Route, ...] = (
     R("POST", "api/routing/versions/<int:version>/promote", Action.ROUTING_MANAGE),
     R("POST", "api/routing/versions/<int:version>/stop", Action.ROUTING_MANAGE),
     R("GET", "api/routing/canary", Action.ROUTING_MANAGE),
+    R("GET", "api/routing/sizes", Action.ROUTING_MANAGE),
     R("POST", "api/routing/rollback", Action.ROUTING_MANAGE),
 )

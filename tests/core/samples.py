@@ -19,6 +19,7 @@ from controlplane.core.permissions import Role, organization_scope
 from controlplane.fleet.models import ModelDigest
 from controlplane.fleet.services import TokenDraft, node_credential_create, token_create
 from controlplane.hosts.services import DeploymentDraft, deployment_create, host_add
+from controlplane.insights.models import WorksheetRevision
 from controlplane.routing.services import RuleVersions
 from controlplane.slos.models import Alert, Objective
 from controlplane.slos.services import channel_add, objective_create
@@ -66,6 +67,7 @@ class Things:
     channel: uuid.UUID
     connection: uuid.UUID
     connection_key: uuid.UUID
+    worksheet: uuid.UUID
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,11 @@ def of_tenant(said: Callable[[Things], object]) -> Sample:
     return Sample(said, tenant=True)
 
 
+WORKSHEET = {"rate": 1.0, "in": 10.0}
+SHEET = {
+    "seconds": 1.0, "at_once": 1.0, "nodes_needed": 1, "nodes_spare": 0, "gpu_hours_day": 24.0,
+    "per_s_max": 1.0, "uses": [{"resource": "slots", "used": 1.0, "per_s_max": 1.0}],
+}  # fmt: skip
 SAMPLES: dict[str, Sample] = {
     # In a body or a query.
     "organization": of_tenant(lambda t: t.cast.acme.id),
@@ -93,6 +100,7 @@ SAMPLES: dict[str, Sample] = {
     "request_id": of_tenant(lambda t: t.request.hex),
     "chart": Sample(lambda t: "stages"),
     "fleet/chart": Sample(lambda t: "events"),
+    "plan/chart": Sample(lambda t: "replay"),
     "explore/chart": Sample(lambda t: "groups"),
     "cache/chart": Sample(lambda t: "cache"),
     "spend/panel": Sample(lambda t: "project"),
@@ -132,6 +140,7 @@ SAMPLES: dict[str, Sample] = {
     "factor_id": Sample(lambda t: uuid.UUID(int=1).hex),
     "charge_id": of_tenant(lambda t: t.request),
     "subject_id": of_tenant(lambda t: t.cast.acme.id),
+    "revision_id": Sample(lambda t: t.worksheet),
     "batch_id": of_tenant(lambda t: t.batch),
     "<batch:batch_id>/kind": Sample(lambda t: "output"),
     "period": Sample(lambda t: "2025-10"),
@@ -188,6 +197,9 @@ def make_things() -> Things:
         ).id,
         connection=connection.id,
         connection_key=key_add(actor=OPERATOR, connection=connection, secret="sk-sample-key").id,
+        worksheet=WorksheetRevision.objects.create(
+            pool="default", quarter="2025-Q4", by="operator", figures=WORKSHEET, sheet=SHEET
+        ).id,
         invoice=make_invoice(cast.acme.id).id,
         grant=make_pending_grant(cast.acme.id).id,
         batch=make_batch(cast.acme.id, cast.project.id),

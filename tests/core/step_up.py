@@ -47,6 +47,7 @@ CONFIRMED = frozenset(
         "POST /slos/channels",
         f"POST {SLOS}/channels",
         "POST /projects/<proj:project_id>",
+        "POST /projects/<proj:project_id>/policies",
         f"PATCH {ORGANIZATION}/projects/<proj:project_id>",
         "POST /projects/<proj:project_id>/keeping",
         f"PUT {ORGANIZATION}/projects/<proj:project_id>/keeping",

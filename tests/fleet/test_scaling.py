@@ -44,6 +44,12 @@ def test_up_at_once_and_down_only_to_the_highest_point_of_a_calm_time() -> None:
     assert scale == Scale(desired=3)
 
 
+def test_a_long_start_is_worth_a_longer_calm() -> None:
+    scale = scale_next(Scale(desired=4), 1, 0.0, 600.0)
+    assert scale_next(scale, 1, SETTLE_S + 1.0, 600.0).desired == 4
+    assert scale_next(scale, 1, 600.0, 600.0).desired == 1
+
+
 def test_a_peak_ends_the_wait() -> None:
     scale = scale_next(scale_next(Scale(desired=4), 1, 0.0), 4, 10.0)
     assert scale == Scale(desired=4)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import secrets
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field, replace
@@ -19,7 +20,6 @@ import psutil
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
-from benchmarks.load import ENDS
 from controlplane.catalog.pools import PoolDraft, pool_set
 from controlplane.catalog.services import model_create, price_publish
 from controlplane.composed.demo import MODEL as DEMO_MODEL
@@ -54,6 +54,8 @@ PROBE_EVERY_S = 0.05
 FUZZED_S_MAX = 60.0
 JOB_WAIT_S = 0.3
 LINK_S_MAX = 10.0
+# How streams of each shape end that are complete.
+ENDS = re.compile(rb"data: \[DONE\]|event: (?:message_stop|response\.(?:completed|incomplete))\n")
 SETTLED_S_MAX = 90.0
 RSS_GROWTH_MIB_MAX = 96.0
 DESCRIPTORS_GROWTH_MAX = 32

@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from controlplane.gateway import pipeline
-from controlplane.gateway.http import app
 from controlplane.kernel.price import TokenCounts
 from tests.support.faults import BODY, STREAM, only_settlement, open_jobs, raw_post
 from tests.support.fleet import MODEL, WAIT_S, make_step
@@ -222,11 +221,9 @@ async def test_all_choices_stop_when_the_client_leaves(bare: Serving) -> None:
     assert charged.output % 4 == 0 and 4 <= charged.output < 400
 
 
-async def test_slow_reader_is_cut_off_with_bounded_memory(
-    bare: Serving, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(app, "SEND_S_MAX", 0.3)
+async def test_slow_reader_is_cut_off_with_bounded_memory(bare: Serving) -> None:
     under_test = bare.under_test
+    under_test.world.send_s = 0.3
     under_test.keys.current = make_snapshot(MODEL, window=WINDOW, output_max=WINDOW // 2)
     async with hand_node(under_test, bare.model, window=WINDOW) as node:
         with raw_post(under_test.port, {**STREAM, "max_tokens": WINDOW // 2}):

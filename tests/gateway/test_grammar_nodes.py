@@ -9,12 +9,11 @@ from typing import Any
 
 import httpx2
 import pytest
-from tokenizers import Tokenizer
 
-from inference.contract.frames import Job, Rejected
+from inference.contract.frames import Rejected
 from inference.contract.grammar import Grammar
 from tests.support.fleet import MODEL, TEMPLATE, make_output, make_step, make_usage
-from tests.support.nodes import HandNode, hand_node
+from tests.support.nodes import hand_node, say
 from tests.support.serving import CHAT_PATH, Serving
 from tests.support.waiting import until
 
@@ -46,18 +45,6 @@ def chat(**fields: Any) -> dict[str, Any]:
 
 def asking(bare: Serving, **fields: Any) -> asyncio.Task[httpx2.Response]:
     return asyncio.create_task(bare.client.post(CHAT_PATH, json=chat(**fields)))
-
-
-async def say(node: HandNode, job: Job, model: Path, text: str, *, width: int) -> None:
-    """Answer a job with a text, some bytes at a time."""
-    tokens = Tokenizer.from_file(str(model / "tokenizer.json")).encode(text).ids
-    for at in range(0, len(tokens), width):
-        part = tokens[at : at + width]
-        usage = make_usage(prompt=len(job.tokens), completion=at + len(part))
-        finish = "stop" if at + width >= len(tokens) else None
-        await node.send(
-            make_step(make_output(job.request, tokens=part, usage=usage, finish=finish))
-        )
 
 
 @pytest.mark.parametrize(

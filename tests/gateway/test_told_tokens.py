@@ -13,6 +13,8 @@ import msgspec
 import pytest
 
 from controlplane.gateway.nodes import tokens
+from controlplane.gateway.nodes.limits import TOLD_TOKENS
+from controlplane.gateway.nodes.measured.times import LearnedBound
 from controlplane.gateway.nodes.tokens import TokenQuestions
 from controlplane.kernel.receipt import Receipt, read_receipt
 from inference.contract.blocks import chain_hashes
@@ -153,7 +155,7 @@ async def test_a_server_that_refuses_leaves_an_estimate(relay: Relay) -> None:
 async def test_a_node_that_is_late_is_not_asked_again_for_a_while(
     relay: Relay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tokens, "ANSWER_S_MAX", 0.0)
+    monkeypatch.setattr(LearnedBound, "seconds", 0.0)
     (link,) = relay.under_test.fleet.candidates(MODEL)
     await answered(relay)
     assert not link.questions.allowed
@@ -202,7 +204,9 @@ async def test_a_node_of_another_pool_sees_no_prompt(relay: Relay) -> None:
 async def test_an_answer_to_an_earlier_link_is_nobody_elses() -> None:
     """A server may take longer than a node needs to be there again."""
     sent: list[Tokenize] = []
-    earlier, later = (TokenQuestions(lambda data: sent.append(_question(data))) for _ in "ab")
+    earlier, later = (
+        TokenQuestions(lambda data: sent.append(_question(data)), TOLD_TOKENS) for _ in "ab"
+    )
     asked = [asyncio.create_task(each.ask(MODEL, b"{}")) for each in (earlier, later)]
     await until(lambda: len(sent) == 2)
     later.answered(Tokens(number=sent[0].number, ids=pack_ids([1])))

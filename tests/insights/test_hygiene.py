@@ -14,7 +14,7 @@ from controlplane.bridge.record.hygiene import PostgresHygiene
 from controlplane.gateway.ports import Inspected
 from controlplane.insights import hygiene
 from controlplane.insights.hygiene import hygiene_forget
-from controlplane.kernel.insights.hygiene import DEAD_JSON, KINDS, RETRY, WasteFinding
+from controlplane.kernel.insights.hygiene import DEAD_JSON, KINDS, NOT_STREAMED, RETRY, WasteFinding
 from controlplane.tenants.keys import apikey_create
 from tests.support.money import dsn, rows
 from tests.support.orm import orm
@@ -38,6 +38,7 @@ def seen(cast: Cast | None = None, key: uuid.UUID | None = None, **changes: Any)
         "organization": cast.acme.id.hex if cast else "a" * 32,
         "project": cast.project.id.hex if cast else "b" * 32,
         "key": key.hex if key else "c" * 32,
+        "client": "openai-node",
         "model": 'odd "name", {really}',
         "tokens": 100,
         "nano": 1_000,
@@ -119,6 +120,21 @@ async def test_no_backlog_is_too_long_for_one_run(
     assert counted() == {}
 
 
+async def test_fixes_are_told_for_the_client_that_needs_them_most(port: PostgresHygiene) -> None:
+    cast = await orm(make_cast)()
+    key = await orm(apikey_create)(actor=cast.alice, project=cast.project, label="nightly")
+    for client, count in (("openai-python", 3), ("langchain", 5), ("other", 2)):
+        for _ in range(count):
+            finding = WasteFinding(NOT_STREAMED, 100, 0)
+            port.count(seen(cast, key.key.id, client=client, findings=(finding,)))
+    assert await port.flush()
+    answer = await orm(lambda: signed_in(cast.alice).get(HERE.format(cast.acme.id)))()
+    (one,) = answer.json()["keys"]
+    (found,) = one["findings"]
+    assert (one["requests"], found["requests"], found["tokens"]) == (10, 10, 1_000)
+    assert found["client"] == "langchain" and "ChatOpenAI" in found["code"]
+
+
 async def test_the_api_names_keys_scales_and_shows_only_ones_own(port: PostgresHygiene) -> None:
     cast = await orm(make_cast)()
     key = await orm(apikey_create)(actor=cast.alice, project=cast.project, label="nightly")
@@ -140,6 +156,7 @@ async def test_the_api_names_keys_scales_and_shows_only_ones_own(port: PostgresH
     assert (dead["kind"], dead["requests"], dead["tokens"], dead["saves_nano"]) == (
         DEAD_JSON, 4, 40, 400,
     )  # fmt: skip
+    assert (dead["client"], dead["code"]) == ("openai-node", "")
     assert dead["fix"] == KINDS[DEAD_JSON][1] and told["whole"]["findings"] == [dead]
     assert (await orm(ask)(cast.charlie)).status_code == 404
     wrong = await orm(ask)(cast.alice, "?days=0")

@@ -7,16 +7,21 @@ import json
 import msgspec
 import pytest
 
+from controlplane.kernel.insights.fixes import CLIENTS, OTHER, client_of, code_for
 from controlplane.kernel.insights.hygiene import (
     ANSWER_TOKENS_LONG,
     CHARS_MAX,
     DEAD_CHARS_LEAST,
     DEAD_JSON,
+    HASTY,
     KINDS,
+    NOT_STREAMED,
     OVERSIZED,
     RETRY,
+    TOOLS_AGAIN,
     UNBOUNDED,
     VOLATILE,
+    WAITED_TOKENS_LEAST,
     Dead,
     Look,
     dead_json,
@@ -133,7 +138,61 @@ def test_findings_come_in_the_order_of_the_table() -> None:
         volatile_tokens=64,
         volatile_nano=500,
         repeated=True,
+        hasty=True,
+        streams=False,
+        tool_chars=4_000,
+        tools_again=True,
     )
     found = find_waste(look)
     assert [one.kind for one in found] == list(KINDS)
     assert [one.nano for one in found if one.kind == VOLATILE] == [500]
+
+
+def test_an_answer_that_was_waited_for_costs_time_and_no_money() -> None:
+    waited = msgspec.structs.replace(CLEAN, streams=False, output_tokens=WAITED_TOKENS_LEAST + 1)
+    (found,) = find_waste(waited)
+    assert (found.kind, found.tokens, found.nano) == (NOT_STREAMED, WAITED_TOKENS_LEAST + 1, 0)
+    assert find_waste(msgspec.structs.replace(waited, output_tokens=WAITED_TOKENS_LEAST)) == ()
+    assert find_waste(msgspec.structs.replace(waited, streams=True)) == ()
+
+
+def test_tools_that_came_before_cost_their_part_of_the_prompt() -> None:
+    look = msgspec.structs.replace(
+        CLEAN, texts=("x" * 1_000,), prompt_tokens=2_000, tool_chars=3_000, tools_again=True
+    )
+    (found,) = find_waste(look)
+    # Three of four characters, at 100 nano-USD a token; a tenth of that where it was cached.
+    assert (found.kind, found.tokens, found.nano) == (TOOLS_AGAIN, 1_500, 150_000)
+    (cheap,) = find_waste(msgspec.structs.replace(look, cached_tokens=2_000))
+    assert cheap.nano == 15_000
+    assert find_waste(msgspec.structs.replace(look, tools_again=False)) == ()
+    assert find_waste(msgspec.structs.replace(look, tool_chars=100)) == ()
+
+
+@pytest.mark.parametrize(
+    ("agent", "client"),
+    [
+        ("OpenAI/Python 3.52.0", "openai-python"),
+        ("AsyncOpenAI/Python 2.8.0", "openai-python"),
+        ("OpenAI/JS 6.49.0", "openai-node"),
+        ("langchainjs-openai/1.0.0 ((node/v22.1.0; linux; x64))", "langchain-js"),
+        ("langchain-openai/1.7.4 OpenAI/Python 3.57.0", "langchain"),
+        ("Anthropic/Python 2.13.0", "anthropic-python"),
+        ("ai/6.0.326 ai-sdk/provider-utils/4.0.0 runtime/node.js/v22", "ai-sdk"),
+        ("curl/8.5.0", "curl"),
+        ("Mozilla/5.0", "other"),
+        (None, "other"),
+    ],
+)
+def test_clients_are_known_by_their_user_agent(agent: str | None, client: str) -> None:
+    assert client_of(agent) == client
+
+
+@pytest.mark.parametrize("kind", [NOT_STREAMED, HASTY, RETRY, UNBOUNDED, TOOLS_AGAIN])
+def test_every_client_has_code_for_what_code_mends(kind: str) -> None:
+    assert all(code_for(kind, client) for client in CLIENTS)
+    assert code_for(kind, OTHER) == code_for(kind, "curl") != code_for(kind, "openai-node")
+
+
+def test_what_only_another_prompt_mends_has_no_code() -> None:
+    assert not any(code_for(kind, "curl") for kind in (DEAD_JSON, OVERSIZED, VOLATILE))

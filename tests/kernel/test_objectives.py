@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from controlplane.kernel.objectives.counting import INDICATORS, SHED_CODE, WatchedObjective, judge
+from controlplane.kernel.objectives.counting import (
+    INDICATORS,
+    SHED_CODE,
+    IndicatorPart,
+    WatchedObjective,
+    judge,
+)
 from controlplane.kernel.spans import ABSENT, INDEX, SPANS, pack_spans
 from tests.support.money import ORG_A, ORG_C, PROJECT_A
 from tests.support.records import make_record
@@ -119,6 +125,9 @@ def test_a_stages_own_time() -> None:
         ({"model": "other"}, False),
         ({"route": "other"}, False),
         ({"project": "0" * 32}, False),
+        ({"pool": "default", "region": "local"}, True),
+        ({"pool": "other"}, False),
+        ({"region": "other"}, False),
         ({"prompt_bucket": BUCKET}, True),
         ({"prompt_bucket": 1}, False),
     ],
@@ -126,6 +135,29 @@ def test_a_stages_own_time() -> None:
 def test_a_scope_takes_its_own_and_no_other(scope: dict[str, Any], counts: bool) -> None:
     found = judge(objective("availability", **scope), make_record(), BUCKET)
     assert found is (True if counts else None)
+
+
+@pytest.mark.parametrize(
+    ("ttft_us", "output", "all_of", "any_of"),
+    [
+        (20 * MS, 20, True, True),
+        (90 * MS, 20, False, True),
+        # An answer of few tokens has no pace: the other part decides alone.
+        (90 * MS, 2, False, False),
+        (20 * MS, 2, True, True),
+    ],
+)
+def test_of_several_parts_those_that_count_decide(
+    ttft_us: int, output: int, all_of: bool, any_of: bool
+) -> None:
+    parts = (IndicatorPart("ttft", 50 * MS), IndicatorPart("inter_token", 5 * MS))
+    record = make_record(
+        ttft_us=ttft_us, output_tokens=output, inter_token_us=[4 * MS] * (output - 1)
+    )
+    for indicator, good in (("all_of", all_of), ("any_of", any_of)):
+        assert judge(objective(indicator, parts=parts), record, BUCKET) is good
+    failed = make_record(status=400, error_code="invalid")
+    assert judge(objective("all_of", parts=parts), failed, BUCKET) is None
 
 
 def test_every_indicator_judges_a_request() -> None:

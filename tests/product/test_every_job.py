@@ -290,6 +290,7 @@ WORKS = (
         there("slo_stage_owners WHERE learned_from > 0"),
     ),
     Work("composed.outside_dial", NOTHING, is_dialled),
+    Work("composed.plans_keep", NOTHING, there("pool_plans")),
     Work("slos.messages_send", NOTHING, there("slo_deliveries WHERE sent_at IS NOT NULL")),
     Work("slos.counts_roll_up", NOTHING, there("slo_counts WHERE step_s = 86400")),
     Work(

@@ -23,9 +23,9 @@ from tests.support.waiting import wait_for
 # Real processes are started, and some minutes pass where other work is done beside it.
 pytestmark = pytest.mark.timeout(600)
 
-LAST, APP = "0003_pools_of_gateways", "fleet"
+LAST, APP = "0004_pool_plans", "fleet"
 TAKEN_BACK = (
-    "ALTER TABLE gateways DROP COLUMN pools",
+    "DROP TABLE pool_plans",
     f"DELETE FROM django_migrations WHERE app = '{APP}' AND name = '{LAST}'",
 )
 LATER = f"INSERT INTO django_migrations (app, name, applied) VALUES ('{APP}', '0999_later', now())"

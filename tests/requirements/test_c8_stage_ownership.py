@@ -11,7 +11,7 @@ from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, Validat
 
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.permissions import organization_scope
-from controlplane.kernel.objectives.counting import INDICATORS
+from controlplane.kernel.objectives.counting import COMPOSITES, INDICATORS
 from controlplane.kernel.spans import STAGES
 from controlplane.slos import selectors, services
 from controlplane.slos.channels import words
@@ -130,5 +130,6 @@ def test_what_is_wrong_with_a_hand_over_is_told_at_its_field(
 
 
 def test_a_runbook_ships_for_every_indicator_and_stage() -> None:
-    wanted = {runbook_of(indicator) for indicator in INDICATORS} | {"absent-data"}
+    indicators = (*INDICATORS, *COMPOSITES)
+    wanted = {runbook_of(indicator) for indicator in indicators} | {"absent-data"}
     assert wanted == set(runbook_slugs())

@@ -77,6 +77,13 @@ projects = st.fixed_dictionaries(
     optional={
         "safety": st.sampled_from(["off", "flag", "block"]),
         "content": st.booleans(),
+        "policies": st.sampled_from(
+            [
+                {},
+                {"require_max_tokens": True, "calls_max": 3},
+                {"personal": {"email": "mask"}, "patterns": [{"name": "a", "pattern": "b+"}]},
+            ]
+        ),
         "keeps_days": st.integers(0, 365),
         "weight": st.integers(1, 100),
         "limits": limits,

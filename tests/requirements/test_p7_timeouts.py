@@ -11,10 +11,13 @@ import pytest
 
 from controlplane.gateway.nodes.measured.breaker import FAILURES_IN_A_ROW_MAX, BreakerState
 from controlplane.gateway.nodes.measured.times import KNOWN_MIN, Bound
+from inference.engines.remote.patience import KNOWN_MIN as SERVER_KNOWN_MIN
 from tests.support.fleet import MODEL, QUICK
 from tests.support.gateway import GatewayUnderTest, running_gateway
 from tests.support.nodes import hand_node, named_node
+from tests.support.relay import relaying
 from tests.support.serving import Serving
+from tests.support.upstream import text_chunk, usage_chunk
 from tests.support.waiting import until
 
 # As in production, but for the floor: a test need not wait for seconds.
@@ -107,3 +110,17 @@ async def test_a_request_ends_with_its_time(bare: Serving) -> None:
         answer = await bare.chat(max_tokens=500)
         await bare.under_test.at_rest()
     assert (answer.status_code, answer.json()["error"]["code"]) == (504, "deadline_exceeded")
+
+
+async def test_once_a_server_behind_a_node_is_known_its_silence_is_noticed_at_once(
+    bare: Serving,
+) -> None:
+    """It may be silent for a minute, and nobody waits for that: the bound is what it was."""
+    async with relaying(bare, first_byte_timeout_s=60.0, first_byte_floor_s=0.2) as relay:
+        for _ in range(SERVER_KNOWN_MIN):
+            asked, exchange = await relay.ask()
+            await exchange.answer(text_chunk("ok", finish="stop"), usage_chunk(3, 1))
+            assert (await asked).status_code == 200
+        asked, exchange = await relay.ask()
+        await exchange.left()
+        assert (await asked).status_code == 503

@@ -1,9 +1,12 @@
-"""S4: the worksheet from what was measured: peak, tokens, batching, hours by region, headroom."""
+"""S4: the worksheet from what was measured: peak, tokens, batching, hours by region, headroom; kept
+by quarter, beside what came.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -11,6 +14,8 @@ import pytest
 from controlplane.catalog.pools import PoolDraft, pool_set
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.fleet.services import node_credential_create
+from controlplane.insights.models import WorksheetRevision
+from controlplane.insights.revisions import quarters_open
 from controlplane.tenants.keys import apikey_create
 from tests.browser.history import write_history
 from tests.support.money import rows
@@ -19,6 +24,7 @@ from tests.support.rules import make_models
 
 MODEL, POOL = "tiny", "default"
 CAPACITY = "/api/insights/capacity"
+REVISIONS, JSON = f"{CAPACITY}/revisions", "application/json"
 SLOTS, BLOCKS, BLOCK_TOKENS = 8, 512, 16
 FACTS = {"takes_jobs": True, "credits": SLOTS, "active": 0, "kv_blocks": BLOCKS}
 
@@ -100,7 +106,7 @@ def test_the_page_shows_the_same_and_keeps_the_question_in_its_address(cast: Cas
     client = signed_in(cast.stella)
     page = client.get("/insights/capacity", {"days": 1, "rate": 1_000, "nodes": 3})
     text = page.content.decode()
-    assert page.status_code == 200 and "bottleneck" in text and "no price" not in text
+    assert page.status_code == 200 and "breaks first" in text and "no price" not in text
     assert re.search('<input [^>]*name="rate"[^>]* value="1000"', text)
     told = client.get("/insights/capacity.csv", {"days": 1, "rate": 1_000, "nodes": 3})
     lines = dict(line.split(",")[1:] for line in told.content.decode().splitlines())
@@ -121,3 +127,70 @@ def test_a_pool_without_traffic_says_what_to_do(database: str) -> None:
     assert ask(cast)["sheet"] is None
     page = signed_in(cast.stella).get("/insights/capacity")
     assert "No measurements" in page.content.decode()
+
+
+def test_a_worksheet_is_kept_for_a_quarter_and_compared_with_what_came(cast: Cast) -> None:
+    stella = signed_in(cast.stella)
+    quarter = quarters_open(datetime.now(UTC))[0]
+    body = {"pool": POOL, "quarter": quarter, "note": "after the sale", "days": 1}
+    figures = {"rate": 40.0, "cached": 50.0, "nodes": 2.0}
+    made = stella.post(REVISIONS, body | {"figures": figures}, content_type=JSON)
+    assert made.status_code == 201, made.content
+    kept = made.json()
+    assert (kept["by"], kept["quarter"]) == (cast.stella.email, quarter)
+    assert kept["figures"] | figures == kept["figures"]
+    first = kept["sheet"]["uses"][0]
+    assert (
+        first["used"]
+        == pytest.approx(40 / first["per_s_max"])
+        == pytest.approx(40 / kept["sheet"]["per_s_max"])
+    )
+    # Another revision of the quarter stands beside it; neither is ever changed.
+    again = stella.post(REVISIONS, body, content_type=JSON).json()
+    listed = stella.get(REVISIONS, {"pool": POOL}).json()["data"]
+    assert [one["id"] for one in listed] == [again["id"], kept["id"]]
+    assert listed[1] == kept
+
+    told = stella.get(f"{REVISIONS}/{kept['id']}").json()
+    compared = {one["name"]: (one["kept"], one["came"]) for one in told["compared"]}
+    asked = ask(cast)["fields"]
+    assert compared["rate"][0] == 40.0 and 0 < compared["rate"][1] < 40.0
+    assert compared["in"] == (pytest.approx(asked["in"]), pytest.approx(asked["in"]))
+    assert compared["nodes"] == (2.0, None)
+    page = stella.get(f"/insights/capacity/{kept['id']}").content.decode()
+    assert "after the sale" in page and "Foreseen" in page
+    sheet = stella.get("/insights/capacity", {"days": 1}).content.decode()
+    assert f"/insights/capacity/{kept['id']}" in sheet
+    posted = stella.post("/insights/capacity/keep", {"pool": POOL, "days": 1, "quarter": quarter})
+    assert posted.status_code == 302 and "capacity/worksheet_" in posted["location"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"quarter": "2001-Q1"}, "quarter"),
+        ({"quarter": "Q1"}, "quarter"),
+        ({"pool": "none"}, "pool"),
+        ({"note": "a\nb"}, "note"),
+        ({"days": 0}, "days"),
+        ({"figures": {"speed": 1.0}}, "speed"),
+        ({"figures": {"cached": 101.0}}, "cached"),
+    ],
+)
+def test_what_cannot_be_kept_is_told_at_its_field(
+    cast: Cast, changes: dict[str, Any], field: str
+) -> None:
+    quarter = quarters_open(datetime.now(UTC))[0]
+    body = {"pool": POOL, "quarter": quarter, "days": 1} | changes
+    answer = signed_in(cast.stella).post(REVISIONS, body, content_type=JSON)
+    assert answer.status_code == 400 and set(answer.json()["error"]["fields"]) == {field}
+    assert not WorksheetRevision.objects.exists()
+
+
+def test_slower_batches_and_cold_starts_are_in_the_model(cast: Cast) -> None:
+    plain = ask(cast, rate=1_000, rise=0, cold=0)["sheet"]
+    assert plain["nodes_spare"] == 0
+    rising = ask(cast, rate=1_000, rise=60, cold=120)["sheet"]
+    # What comes in two minutes, at a request a second more each second.
+    assert rising["nodes_needed"] == pytest.approx(1.12 * plain["nodes_needed"], abs=1)
+    assert rising["nodes_spare"] == rising["nodes_needed"] - plain["nodes_needed"]

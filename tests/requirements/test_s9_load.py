@@ -11,6 +11,8 @@ from array import array
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
+from itertools import pairwise
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +20,10 @@ import msgspec
 import pytest
 
 from controlplane.composed.demo import MODEL
-from controlplane.insights.load import figures, workloads
-from controlplane.insights.load.answers import LEFT, OK, LoadSample
+from controlplane.insights.load import figures, report, workloads
 from controlplane.insights.load.drive import BURST, RETRIES, LoadOutcome
-from controlplane.insights.load.setup import CONSTANT, SEED, LoadSetup
+from controlplane.insights.load.samples import LEFT, OK, LoadSample
+from controlplane.insights.load.setup import CONSTANT, LoadSetup
 from tests.support.product import Plan, Product, running_product
 from tests.support.servers import Servers
 from tests.support.sluice_run import environment, manage
@@ -109,7 +111,6 @@ def sample(planned_s: float, first_s: float, gap_s: float, tokens: int) -> LoadS
         planned_s,
         sent_s=planned_s + 0.01,
         first_s=first,
-        text_s=last,
         last_s=last,
         prompt_tokens=100,
         cached_tokens=64,
@@ -120,13 +121,13 @@ def sample(planned_s: float, first_s: float, gap_s: float, tokens: int) -> LoadS
     )
 
 
-SETUP = LoadSetup(url="http://127.0.0.1:1/v1", model="m", kinds=("reference",))
+SETUP = LoadSetup(url="http://127.0.0.1:1/v1", model="m")
 
 
 def test_every_figure_of_known_times() -> None:
     samples = [sample(n, 0.1 * (n + 1), 0.02 * (n + 1), 11) for n in range(4)]
-    left = LoadSample("reference", BEGAN_S, BEGAN_S, BEGAN_S + 9, code=LEFT)
-    lost = LoadSample("reference", BEGAN_S, BEGAN_S, code="503 overloaded")
+    left = LoadSample("reference", BEGAN_S, sent_s=BEGAN_S, first_s=BEGAN_S + 9, code=LEFT)
+    lost = LoadSample("reference", BEGAN_S, sent_s=BEGAN_S, code="503 overloaded")
     outcome = LoadOutcome([*samples, left, lost], BEGAN_S, BEGAN_S + 8)
     record = figures.record_of(SETUP, outcome)
     assert (record["requests"], record["answered"]) == (6, 4)
@@ -159,13 +160,16 @@ def test_time_per_token_is_of_tokens_and_the_inter_token_latency_of_events() -> 
 
 
 def test_open_loops_are_due_at_the_same_times_in_each_run() -> None:
-    steady = msgspec.structs.replace(SETUP, rate=4.0, arrivals=CONSTANT).starts_s()
-    assert [next(steady) for _ in range(3)] == [0, 0.25, 0.5]
-    one, other = (msgspec.structs.replace(SETUP, rate=4.0).starts_s() for _ in range(2))
-    starts = [next(one) for _ in range(2_001)]
-    assert starts == [next(other) for _ in range(2_001)]
-    # Means of 2,000 gaps of 250 ms with their own spread, drawn once for all with the seed.
-    assert starts[-1] / 2_000 == pytest.approx(0.25, rel=0.1), SEED
+    steady = msgspec.structs.replace(SETUP, rate=4.0, arrivals=CONSTANT, requests=3).starts_s()
+    assert steady == [0, 0.25, 0.5]
+    random = msgspec.structs.replace(SETUP, rate=4.0, requests=200, seconds=3_600.0)
+    starts = random.starts_s()
+    assert starts == random.starts_s() == sorted(starts)
+    # The whole takes as long as its rate says, with gaps of every length.
+    assert len(starts) == 200 and starts[-1] == pytest.approx(50)
+    gaps = [after - before for before, after in pairwise(starts)]
+    assert min(gaps) < 0.05 and max(gaps) > 0.75
+    assert len(msgspec.structs.replace(random, seconds=10.0).starts_s()) == 40
 
 
 def test_ratios_tell_their_spread() -> None:
@@ -175,18 +179,22 @@ def test_ratios_tell_their_spread() -> None:
 
     before = [run(rate, 0) for rate in (90.0, 100.0, 110.0)]
     after = [run(rate, 1) for rate in (140.0, 150.0, 180.0)]
-    rates, answers, failed = figures.compare(before, after)
-    assert (rates.before, rates.after, rates.ratio) == (100, 150, 1.5)
-    assert (rates.least, rates.most) == (140 / 110, 2)
-    assert rates.differs and not answers.differs
-    assert (failed.before, failed.ratio) == (0, float("inf"))
-    assert failed.after == pytest.approx(10)
+    assert figures.compare(before, after) == {
+        "output tokens/s": [100, 150, 1.5, 140 / 110, 2],
+        "answers/s": [1, 1, 1, 1, 1],
+        "reference failed %": [0, pytest.approx(10), inf, inf, inf],
+    }
+    text = report.ratio_table(figures.compare(before, after), 3, 3).text()
+    assert text.count("within the spread") == 1 and text.count("from 0") == 3
 
 
 async def test_a_closed_loop_is_timed_kept_compared_and_shown(tmp_path: Path) -> None:
     page = tmp_path / "load.html"
     async with scripted(paced) as (upstream, bodies):
-        common = ("--url", upstream.url, "--model", "big", "--streams", "2", "--requests", "6")
+        common = (
+            "--url", upstream.url, "--model", "big", "--streams", "2", "--requests", "6",
+            "--extra-body", '{"ignore_eos": true}',
+        )  # fmt: skip
         out = await load(tmp_path, *common, "--label", "before", "--repeat", "2")
         await load(tmp_path, *common, "--label", "after", "--html", str(page))
     assert "closed loop of 2 streams" in out and "reference: ok" in out and "p99" in out
@@ -197,7 +205,7 @@ async def test_a_closed_loop_is_timed_kept_compared_and_shown(tmp_path: Path) ->
     assert (row["output_tokens"], row["events"], row["cached_tokens"]) == (30, 30, 6 * 64)
     times = {name: row["times_ms"][name] for name in figures.TIMES}
     assert {name: each["count"] for name, each in times.items()} == {
-        "ttft": 6, "itl": 24, "tpot": 6, "total": 6,
+        "ttft": 6, "itl": 30, "tpot": 6, "total": 6,
     }  # fmt: skip
     decode_s = GAP_S * (TOKENS - 1)
     assert times["ttft"]["curve"][0] >= FIRST_S * 1e3
@@ -205,12 +213,12 @@ async def test_a_closed_loop_is_timed_kept_compared_and_shown(tmp_path: Path) ->
     assert times["total"]["mean"] - times["ttft"]["mean"] == pytest.approx(
         times["tpot"]["mean"] * (TOKENS - 1), abs=0.01
     )
-    # Events are of one token, so that only the last, empty one is between these two.
+    # Events are of one token, but for the last, empty one, which comes at once.
     assert times["itl"]["mean"] <= times["tpot"]["mean"] + 0.01
     assert record["output_tokens_s"] == pytest.approx(30 / record["seconds"], rel=0.01)
     # Three runs of six requests and one for calibration; every agent's prompt begins alike.
     asked = [body for body in bodies if body["max_tokens"] > 1]
-    assert (len(bodies), len(asked)) == (21, 18)
+    assert (len(bodies), len(asked)) == (21, 18) and all(body["ignore_eos"] for body in bodies)
     assert len({body["messages"][0]["content"] for body in asked}) == 1
     assert len({body["messages"][1]["content"] for body in asked}) == 6
     grown = [body["messages"] for body in asked if len(body["messages"]) > 2]
@@ -337,9 +345,13 @@ async def test_progress_is_one_line_on_a_terminal(tmp_path: Path) -> None:
         (("--url", "http://localhost.example", "--model", "m"), "--allow-remote"),
         (("--url", "http://me@127.0.0.1", "--model", "m"), "--url: must be like"),
         (("--url", "http://127.0.0.1:9"), "--model: must name"),
-        (("--url", "http://127.0.0.1:9", "--model", "m", "--requests", "20001"), "--requests: "),
+        (("--url", "http://127.0.0.1:9", "--model", "m", "--requests", "50001"), "--requests: "),
         (("--url", "http://127.0.0.1:9", "--model", "m", "--rate", "nan"), "--rate: must be"),
         (("--url", "http://127.0.0.1:9", "--model", "m", "--mix", "tidy"), "--mix: tidy is not"),
+        (
+            ("--url", "http://127.0.0.1:9", "--model", "m", "--extra-body", "[]"),
+            "--extra-body: must",
+        ),
         (("--url", "http://127.0.0.1:9", "--model", "m", "--label", "../x"), "--label: must be"),
         (("--url", "http://127.0.0.1:9", "--model", "m"), "did not answer a first request"),
         (("compare", "one", "other"), "one: no runs of this label"),

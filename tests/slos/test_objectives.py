@@ -7,6 +7,7 @@ from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, Validat
 
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.kernel.objectives.burn import Count
+from controlplane.kernel.objectives.counting import IndicatorPart
 from controlplane.slos import selectors, services
 from controlplane.slos.models import EVERYONE, Alert, Objective
 from controlplane.slos.standings import ObjectiveStatus
@@ -45,6 +46,32 @@ def test_every_complaint_names_its_field(database: str) -> None:
         "name", "indicator", "target_ppm", "period_days", "threshold", "team", "email", "runbook",
         "absent_after_min", "prompt_bucket", "shed_priority",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "fields"),
+    [
+        ({"parts": (IndicatorPart("ttft", 1),)}, {"parts"}),
+        ({"indicator": "all_of"}, {"parts"}),
+        (
+            {"indicator": "any_of", "parts": (IndicatorPart("ttft", 1), IndicatorPart("ttft", 2))},
+            {"parts"},
+        ),
+        (
+            {
+                "indicator": "any_of",
+                "threshold": 5,
+                "parts": (IndicatorPart("ttft", 0), IndicatorPart("all_of", 2)),
+            },
+            {"threshold", "parts[0].threshold", "parts[1].indicator"},
+        ),
+        ({"pool": "a" * 201, "region": " "}, {"pool", "region"}),
+    ],
+)
+def test_parts_and_scopes_are_refused_at_their_place(
+    database: str, changes: dict[str, object], fields: set[str]
+) -> None:
+    assert set(complaints(**changes)) == fields
 
 
 def test_a_rule_that_could_never_fire_is_refused_and_left_out_by_itself(database: str) -> None:

@@ -8,6 +8,7 @@ from django.core.exceptions import ValidationError
 
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.permissions import organization_scope
+from controlplane.kernel.objectives.counting import IndicatorPart
 from controlplane.slos.checks import ObjectiveDraft
 from controlplane.slos.models import EVERYONE, Objective
 from controlplane.slos.openslo.documents import Imported, openslo_export, openslo_import
@@ -31,6 +32,13 @@ DRAFTS = (
         runbook="https://wiki.example.org/ttft",
     ),
     draft(name="stage", indicator="stage:s4_route", threshold=1_000, absent_after_min=0),
+    draft(
+        name="zwei",
+        indicator="all_of",
+        parts=(IndicatorPart("availability"), IndicatorPart("ttft", 350_000)),
+        pool="gold",
+        region="eu",
+    ),
 )
 
 
@@ -64,7 +72,7 @@ def test_objectives_come_back_as_they_went_out() -> None:
         name="stage", indicator="stage:s4_route", threshold=9, target_ppm=500_000, team="x"
     ))  # fmt: skip
     assert promises() != before
-    assert take(text) == Imported(made=1, updated=2)
+    assert take(text) == Imported(made=1, updated=3)
     assert promises() == before
     assert export() == text
 

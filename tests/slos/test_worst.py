@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from controlplane.gateway.ports import FinishedRequest
@@ -15,6 +16,7 @@ from controlplane.kernel.objectives.burn import MILLION
 from controlplane.kernel.objectives.counting import (
     ALL_BUCKETS,
     INDICATORS,
+    IndicatorPart,
     WatchedObjective,
     judge,
 )
@@ -109,6 +111,38 @@ def test_what_is_bad_is_what_gateways_judge_bad(
     assert found.requests == len(mixed)
 
 
+@pytest.mark.parametrize("indicator", ["all_of", "any_of"])
+@pytest.mark.parametrize(
+    "parts",
+    [
+        (IndicatorPart("ttft", LIMIT_US), IndicatorPart("total", LIMIT_US)),
+        (
+            IndicatorPart("availability"),
+            IndicatorPart("total", LIMIT_US),
+            IndicatorPart("billing_timeliness", 9),
+        ),
+        (
+            IndicatorPart("cache_hit", MILLION // 2),
+            IndicatorPart("stage:s7_bill", 1),
+            IndicatorPart("overhead", LIMIT_US),
+        ),
+    ],
+)
+def test_what_is_bad_by_several_parts_is_what_gateways_judge_bad(
+    mixed: list[FinishedRequest], indicator: str, parts: tuple[IndicatorPart, ...]
+) -> None:
+    watched = WatchedObjective(
+        id="0" * 32, version=1, organization="0" * 32, indicator=indicator, threshold=0, parts=parts
+    )
+    bad = {
+        uuid.UUID(bytes=one.request)
+        for one in mixed
+        if judge(watched, one, prompt_bucket(one.prompt_tokens)) is False
+    }
+    found = _worst(_objective(indicator, 0, parts=msgspec.to_builtins(parts)))
+    assert bad and {row.request for row in found.rows} == bad
+
+
 def test_the_longest_come_first_and_there_are_ten(database: str) -> None:
     store([_timed(LIMIT_US + 1_000 * place) for place in range(1, 15)])
     rows = _worst(_objective("ttft")).rows
@@ -122,6 +156,8 @@ def test_the_longest_come_first_and_there_are_ten(database: str) -> None:
         ({"model": "small"}, lambda one: one.model == "small"),
         ({"route": "tier"}, lambda one: one.route == "tier"),
         ({"project": PROJECT_A}, lambda one: one.project == PROJECT_A.hex),
+        ({"pool": "gold"}, lambda one: one.pool == "gold"),
+        ({"region": "eu"}, lambda one: one.region == "eu"),
         ({"prompt_bucket": 2}, lambda one: 1_024 < one.prompt_tokens <= 4_096),
         ({"organization": ORG_C}, lambda one: one.organization == ORG_C.hex),
         ({"prompt_bucket": ALL_BUCKETS}, lambda one: True),
@@ -135,6 +171,8 @@ def test_only_requests_of_the_scope_are_looked_at(
     made = [
         _timed(slow, model="small", project=other),
         _timed(slow, route="tier", project=other),
+        _timed(slow, pool="gold", project=other),
+        _timed(slow, region="eu", project=other),
         _timed(slow),
         _timed(slow, prompt_tokens=2_000, project=other),
         _timed(slow, organization=ORG_C.hex, project=other),

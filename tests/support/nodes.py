@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
+from tokenizers import Tokenizer
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
@@ -32,7 +33,7 @@ from inference.engines.echo import EchoEngine, EchoOptions
 from inference.node.assets import ModelAssets
 from inference.node.options import NodeOptions
 from inference.node.service import Node
-from tests.support.fleet import make_hello, make_step
+from tests.support.fleet import make_hello, make_output, make_step, make_usage
 from tests.support.gateway import GatewayUnderTest
 from tests.support.waiting import until
 
@@ -199,3 +200,15 @@ async def hand_node(
         finally:
             await socket.close()
             await listening
+
+
+async def say(node: HandNode, job: Job, model: Path, text: str, *, width: int) -> None:
+    """Answer a job with a text, some bytes at a time."""
+    tokens = Tokenizer.from_file(str(model / "tokenizer.json")).encode(text).ids
+    for at in range(0, len(tokens), width):
+        part = tokens[at : at + width]
+        usage = make_usage(prompt=len(job.tokens), completion=at + len(part))
+        finish = "stop" if at + width >= len(tokens) else None
+        await node.send(
+            make_step(make_output(job.request, tokens=part, usage=usage, finish=finish))
+        )

@@ -314,7 +314,7 @@ class SocketProtocol(HttpToolsProtocol):
         self._place = ""
 
     def _time_head(self) -> None:
-        self._head_timer = self.loop.call_later(heads.HEAD_S_MAX, self._head_is_late)
+        self._head_timer = self.loop.call_later(DOORS.head_s, self._head_is_late)
 
     def _head_is_late(self) -> None:
         self._head_timer = None
@@ -324,7 +324,7 @@ class SocketProtocol(HttpToolsProtocol):
             # The client reads an answer in the meantime, which is not cut for it.
             self._time_head()
         elif self._unread:
-            self._refuse(heads.head_late())
+            self._refuse(heads.head_late(DOORS.head_s))
         else:
             self.end()
 

@@ -9,6 +9,7 @@ from controlplane.kernel.keys.scopes import address_counted, caller_within
 
 OPEN_MAX = 8_192
 PER_ADDRESS_MAX = 1_024
+HEAD_S_MAX = 10.0
 # Connections beyond the bounds that are being told so; the rest are closed without a word.
 REFUSED_MAX = 64
 # Descriptors for all but clients: databases, nodes' files, logs.
@@ -25,6 +26,8 @@ class Doors:
         self.open_max = OPEN_MAX
         self.per_address_max = PER_ADDRESS_MAX
         self.trusted: tuple[str, ...] = ()
+        # How long the headers of a request may take.
+        self.head_s = HEAD_S_MAX
         # Being told so now, and ever.
         self.refused = 0
         self.refused_total = 0
@@ -37,11 +40,14 @@ class Doors:
         """Connections that are open now."""
         return self.proxies.total() + self._of.total()
 
-    def set_bounds(self, *, open_max: int, per_address_max: int, trusted: tuple[str, ...]) -> None:
+    def set_bounds(
+        self, *, open_max: int, per_address_max: int, trusted: tuple[str, ...], head_s: float
+    ) -> None:
         """Take the operator's bounds, and the descriptors that they need."""
         self.open_max = _room_for(open_max)
         self.per_address_max = per_address_max
         self.trusted = trusted
+        self.head_s = head_s
 
     def enter(self, address: str, already_open: int) -> str | None:
         """Count one more; returns what to `leave` with, or None where there is no room for it.

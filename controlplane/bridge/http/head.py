@@ -19,7 +19,6 @@ from controlplane.gateway.refusal import NO_RETRY, Refusal, unavailable
 HEAD_BYTES_MAX = 64 * 1024
 URL_BYTES_MAX = 16 * 1024
 HEADERS_MAX = 100
-HEAD_S_MAX = 10.0
 # Requests that wait in one connection for the answer to the one before them.
 PIPELINED_MAX = 16
 NONCE_BYTES = 16
@@ -123,8 +122,8 @@ def headers_too_large() -> Refusal:
     return Refusal(431, "headers_too_large", message, headers=NO_RETRY)
 
 
-def head_late() -> Refusal:
-    message = f"The request's headers did not arrive within {HEAD_S_MAX:.0f} s."
+def head_late(seconds_max: float) -> Refusal:
+    message = f"The request's headers did not arrive within {seconds_max:g} s."
     return Refusal(408, "request_timeout", message)
 
 

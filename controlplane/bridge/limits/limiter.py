@@ -2,7 +2,7 @@
 batch.
 
 Whatever arrives while a call is in flight goes together with the next one. Redis down, or slower
-than `redis_link.REPLY_S_MAX`: this gateway's share of each limit, until Redis answers again. Keys
+than `redis_link.REPLY` lets it: this gateway's share of each limit, until Redis answers again. Keys
 without limits never get here.
 """
 
@@ -18,7 +18,8 @@ import structlog
 from controlplane.bridge.limits import buckets as rate_buckets
 from controlplane.bridge.limits.flights import Flights
 from controlplane.bridge.limits.rate_share import Adjustment, Division, Gateways, RateShares, Take
-from controlplane.bridge.limits.redis_link import RedisLink, bulk
+from controlplane.bridge.limits.redis_link import REPLY, RedisLink, bulk
+from controlplane.gateway.nodes.measured.times import Bound, LearnedBound
 from controlplane.gateway.ports import Allowance, Room
 from controlplane.gateway.snapshot import KeyRecord, Snapshot
 from controlplane.kernel.clock import monotonic_s
@@ -45,8 +46,16 @@ _log = structlog.get_logger(__name__)
 class RedisLimiter:
     """One per event loop."""
 
-    def __init__(self, url: str, *, snapshot: Callable[[], Snapshot], gateways: Gateways) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        snapshot: Callable[[], Snapshot],
+        gateways: Gateways,
+        reply: Bound = REPLY,
+    ) -> None:
         self._url = url
+        self._replies = LearnedBound(reply)
         self._gateways = gateways
         self._link: RedisLink | None = None
         self._busy = False
@@ -336,7 +345,7 @@ class RedisLimiter:
         wait_s = RECONNECT_S_MIN
         while True:
             try:
-                link = await RedisLink.connect(self._url, SCRIPT)
+                link = await RedisLink.connect(self._url, SCRIPT, self._replies)
                 try:
                     await self._hand_over(link)
                     wait_s = RECONNECT_S_MIN

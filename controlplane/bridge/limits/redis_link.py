@@ -15,8 +15,10 @@ from typing import Any, cast
 import hiredis
 from redis.asyncio.connection import parse_url
 
+from controlplane.gateway.nodes.measured.times import Bound, LearnedBound
+
 HANDSHAKE_S_MAX = 1.0
-REPLY_S_MAX = 0.05
+REPLY = Bound(floor_s=0.05, cap_s=0.25)
 # uvloop runs timers before input: after a stall of our own a reply may already wait in the socket.
 LATE_REPLY_GRACE_S = 0.01
 
@@ -26,8 +28,10 @@ OnReply = Callable[[list[int] | None], None]
 class RedisLink(asyncio.Protocol):
     """`call` sends the script; its callback gets the reply, or None when the link is lost."""
 
-    def __init__(self, script: bytes) -> None:
+    def __init__(self, script: bytes, bound: LearnedBound) -> None:
         self._script = script
+        self._bound = bound
+        self._asked_s = 0.0
         digest = sha1(script, usedforsecurity=False).hexdigest().encode()
         self._head = b"$7\r\nEVALSHA\r\n$40\r\n" + digest + b"\r\n"
         self._loop = asyncio.get_running_loop()
@@ -41,17 +45,21 @@ class RedisLink(asyncio.Protocol):
         self.closed: asyncio.Future[None] = self._loop.create_future()
 
     @classmethod
-    async def connect(cls, url: str, script: bytes) -> RedisLink:
-        """A ready link; raises OSError, TimeoutError or hiredis.HiredisError."""
+    async def connect(cls, url: str, script: bytes, bound: LearnedBound) -> RedisLink:
+        """A ready link, whose replies keep the bound; raises OSError, TimeoutError or
+        hiredis.HiredisError.
+        """
         loop = asyncio.get_running_loop()
         options: dict[str, Any] = dict(parse_url(url))
         async with asyncio.timeout(HANDSHAKE_S_MAX):
             if "path" in options:
-                _, link = await loop.create_unix_connection(lambda: cls(script), options["path"])
+                _, link = await loop.create_unix_connection(
+                    lambda: cls(script, bound), options["path"]
+                )
             else:
                 secure = ssl.create_default_context() if url.startswith("rediss:") else None
                 _, link = await loop.create_connection(
-                    lambda: cls(script),
+                    lambda: cls(script, bound),
                     options.get("host", "localhost"),
                     int(options.get("port", 6379)),
                     ssl=secure,
@@ -73,7 +81,8 @@ class RedisLink(asyncio.Protocol):
         if self._transport is None or self._on_reply is not None:
             raise RuntimeError("the link is closed or busy")
         self._on_reply = on_reply
-        self._timer = self._loop.call_later(REPLY_S_MAX, self._late)
+        self._asked_s = self._loop.time()
+        self._timer = self._loop.call_later(self._bound.seconds, self._late)
         count = b"*%d\r\n" % (len(keys) + 4)
         number = bulk(b"%d" % len(keys))
         self._transport.write(b"".join((count, self._head, number, *keys, bulk(argument))))
@@ -108,6 +117,7 @@ class RedisLink(asyncio.Protocol):
         on_reply, self._on_reply = self._on_reply, None
         if self._timer is not None:
             self._timer.cancel()
+            self._bound.took(self._loop.time() - self._asked_s)
         if on_reply is None or not isinstance(reply, list):
             # An error, or an answer to nothing: whatever follows cannot be trusted.
             self.close()
@@ -138,6 +148,7 @@ class RedisLink(asyncio.Protocol):
             self._greeting.set_result(None)
 
     def _late(self) -> None:
+        self._bound.took(self._loop.time() - self._asked_s)
         self._timer = self._loop.call_later(LATE_REPLY_GRACE_S, self.close)
 
     def _lost(self) -> None:

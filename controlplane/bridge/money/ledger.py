@@ -92,7 +92,10 @@ class Terms(msgspec.Struct):
 class PostgresLedger:
     """Implements `ports.Ledger`; `start` returns at once, whether PostgreSQL is there or not."""
 
-    def __init__(self, conninfo: str) -> None:
+    def __init__(
+        self, conninfo: str, *, hold_s: float = HOLD_WAIT_S, settle_s: float = SETTLE_WAIT_S
+    ) -> None:
+        self.hold_s, self.settle_s = hold_s, settle_s
         self._holds = holds.Holds(self.release)
         self._settlements = settlements.Settlements(
             self._holds.resolved, lambda: self._settle_lane.wake(), lambda: self._holds.open_count
@@ -101,8 +104,8 @@ class PostgresLedger:
         self._settle_lane = PostgresLane(
             "settlements", conninfo, self._settlements, settlements.STATEMENTS
         )
-        self._hold_deadlines = Deadlines(lambda: HOLD_WAIT_S, "no answer")
-        self._settle_deadlines = Deadlines(lambda: SETTLE_WAIT_S, "not durable")
+        self._hold_deadlines = Deadlines(lambda: self.hold_s, "no answer")
+        self._settle_deadlines = Deadlines(lambda: self.settle_s, "not durable")
 
     @property
     def away(self) -> bool:
@@ -217,10 +220,10 @@ class PostgresLedger:
 
     async def _terms(self, request: bytes) -> Terms | None:
         try:
-            async with asyncio.timeout(SETTLE_WAIT_S):
+            async with asyncio.timeout(self.settle_s):
                 answer = await self._settlements.ask(request)
         except TimeoutError:
-            raise LedgerAway(f"no answer within {SETTLE_WAIT_S:g} s") from None
+            raise LedgerAway(f"no answer within {self.settle_s:g} s") from None
         return msgspec.json.decode(answer, type=Terms) if answer else None
 
 

@@ -41,6 +41,8 @@ from controlplane.gateway.app_state import AppState
 from controlplane.gateway.batches.runner import BatchRunner
 from controlplane.gateway.http.app import GatewayApp
 from controlplane.gateway.http.exchange import Exchange
+from controlplane.gateway.nodes.limits import LinkLimits
+from controlplane.gateway.nodes.measured.times import Bound
 from controlplane.gateway.nodes.models import Approval
 from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.nodes.reports import ticket_key
@@ -53,6 +55,7 @@ SHARED_S_MAX = 1.0
 # Below what a supervisor waits before it kills.
 DRAIN_S_MAX = 8.0
 DAY_S = 86_400
+MS_PER_S = 1_000
 PROXIES_TOLD_MAX = 16
 # The class of statuses that are this side's fault.
 FAULTS = 5
@@ -69,14 +72,16 @@ class RunningGateway:
         self.source = SnapshotSource(
             conninfo, salt_secret=settings.CACHE_SALT_SECRET, changed=self._configured
         )
-        self.ledger = PostgresLedger(conninfo)
+        self.ledger = PostgresLedger(
+            conninfo, hold_s=settings.LEDGER_HOLD_S, settle_s=settings.LEDGER_SETTLE_S
+        )
         self.claims = PostgresClaims(
             conninfo, open_s=settings.REQUEST_DEADLINE_S + settings.HOLD_GRACE_S
         )
         self.traces = _traces(instance)
         self.recorder = PostgresRecorder(conninfo, self.traces)
         self.hygiene = PostgresHygiene(conninfo)
-        self.safety = SafetyClient(settings.DATA_DIR / "safety.sock")
+        self.safety = SafetyClient(settings.DATA_DIR / "safety.sock", settings.SAFETY_S)
         self.fleet_port = FleetStore(
             conninfo,
             pepper=settings.KEY_PEPPER,
@@ -92,6 +97,7 @@ class RunningGateway:
             on_report=self._on_report,
             pools=settings.POOLS,
             port=self.fleet_port,
+            limits=_link_limits(),
         )
         self.standings = PostgresStandings(conninfo)
         self.batches = PostgresBatches(conninfo)
@@ -132,6 +138,7 @@ class RunningGateway:
                 living=lambda: len(self.gateways.current),
                 division=lambda: self.gateways.share,
             ),
+            reply=_learned_ms(settings.LIMITER_REPLY_MS),
         )
         # The limiter before the list: others must not know of a gateway that Redis does not.
         for part in (self.source, *self._stores, limiter, self.gateways):
@@ -169,6 +176,8 @@ class RunningGateway:
             node_header=settings.NODE_HEADER,
             request_deadline_s=settings.REQUEST_DEADLINE_S,
             hold_grace_s=settings.HOLD_GRACE_S,
+            body_s=settings.BODY_S,
+            send_s=settings.SEND_S,
             batch_file_bytes=settings.BATCH_FILE_MIB << 20,
             batch_files_s=settings.BATCH_FILES_DAYS * DAY_S,
         )
@@ -334,6 +343,23 @@ class RunningGateway:
     async def _on_report(self, report: Report, gateway: str) -> bool:
         served = gateway != self.instance and self.gateways.may_live(gateway)
         return await self.ledger.settle_report(report, served=served)
+
+
+def _link_limits() -> LinkLimits:
+    """The times that links to nodes keep."""
+    return LinkLimits(
+        pong_timeout_s=settings.NODE_PONG_S,
+        progress_timeout_s=settings.NODE_STALLED_S,
+        cancel_confirm_s=settings.NODE_CANCEL_S,
+        quiet=Bound(*map(float, settings.NODE_QUIET_S)),
+        first_token=Bound(*map(float, settings.FIRST_TOKEN_S)),
+        inter_token=Bound(*map(float, settings.TOKEN_GAP_S)),
+        told_tokens=_learned_ms(settings.TOKENS_MS),
+    )
+
+
+def _learned_ms(pair: tuple[int, ...]) -> Bound:
+    return Bound(*(each / MS_PER_S for each in pair))
 
 
 def _traces(instance: str) -> TraceQueue | None:

@@ -28,8 +28,8 @@ STATEMENTS = {
     b"count": b"SELECT insights_hygiene_count($1::uuid,$2::bigint[],$3::text[],$4::text[],"
     b"$5::text[],$6::text[])"
 }
-# Hour, organization, project, key, model, kind.
-Row = tuple[int, str, str, str, str, str]
+# Hour, organization, project, key, client, model, kind.
+Row = tuple[int, str, str, str, str, str, str]
 
 log = structlog.get_logger(__name__)
 
@@ -74,7 +74,7 @@ class PostgresHygiene:
         for kind, tokens, nano in _parts(inspected):
             row = (
                 hour_s, inspected.organization, inspected.project, inspected.key,
-                inspected.model, kind,
+                inspected.client, inspected.model, kind,
             )  # fmt: skip
             found = self._rows.get(row)
             if found is None:
@@ -102,9 +102,9 @@ class PostgresHygiene:
             parameters=lambda: [
                 self._writer,
                 int_array([row[0] for row in rows]),
-                nested_array([row[1:4] for row in rows]),
-                text_array([row[4] for row in rows]),
-                plain_array([row[5] for row in rows]),
+                nested_array([row[1:5] for row in rows]),
+                text_array([row[5] for row in rows]),
+                plain_array([row[6] for row in rows]),
                 nested_array([map(str, self._rows[row]) for row in rows]),
             ],
             failed=partial(self._failed, len(rows)),

@@ -25,17 +25,18 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 class SafetyClient:
     """A few connections per gateway; each carries one text at a time and is its asker's alone."""
 
-    def __init__(self, socket: Path) -> None:
+    def __init__(self, socket: Path, score_s: float = SCORE_S_MAX) -> None:
         self._socket = socket
+        self.score_s = score_s
         self._turns = asyncio.Semaphore(CONNECTIONS_MAX)
         self._idle: list[Streams] = []
         self._started_at_s = -START_AGAIN_S
         self._process: subprocess.Popen[bytes] | None = None
 
     async def score(self, text: str) -> float:
-        """Probability that the text is abusive; raises TimeoutError past `SCORE_S_MAX`."""
+        """Probability that the text is abusive; raises TimeoutError past `score_s`."""
         try:
-            async with asyncio.timeout(SCORE_S_MAX), self._turns:
+            async with asyncio.timeout(self.score_s), self._turns:
                 return await self._ask(text.encode()[:TEXT_BYTES_MAX])
         except TimeoutError:
             # Busy, not gone: another process would only make it slower.

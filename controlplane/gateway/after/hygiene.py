@@ -1,4 +1,4 @@
-"""Which finished requests are looked at for hygiene, and whether one came again: a bounded sample.
+"""Which requests are looked at for hygiene, and what of them came before: a bounded sample.
 
 All are while there is room; near the bound a fixed part, chosen by key and length, so that a
 request and its repetition are both in it or both left out. What other gateways served is not known.
@@ -6,13 +6,14 @@ request and its repetition are both in it or both left out. What other gateways 
 
 from collections import OrderedDict
 from hashlib import blake2b
+from typing import NamedTuple
 
 import msgspec
 
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.ports import Hygiene
 from controlplane.kernel.clock import monotonic_s
-from controlplane.kernel.insights.hygiene import RETRY_S
+from controlplane.kernel.insights.hygiene import BACK_OFF_S, RETRY_S, TOOLS_S
 
 CHECKS_PER_S = 20.0
 CHECKS_AT_ONCE = 100.0
@@ -21,6 +22,15 @@ ROOM_LOW = 0.5
 THINNED = 4
 REMEMBERED_MAX = 8_192
 DIGEST_BYTES = 16
+NEVER_S = -1e9
+
+
+class Past(NamedTuple):
+    """What a request has behind it, as in `Look`."""
+
+    repeated: bool = False
+    hasty: bool = False
+    tools_again: bool = False
 
 
 class HygieneWatch:
@@ -45,22 +55,40 @@ class HygieneWatch:
         self._room -= 1
         return True
 
-    def came_before(self, key: str, ask: Ask) -> bool:
-        """Whether the key asked the same less than `RETRY_S` ago; remembers that it asks now."""
-        digest, now_s = _digest(key, ask), monotonic_s()
-        before_s = self._seen.pop(digest, None)
-        self._seen[digest] = now_s
+    def past(self, key: str, ask: Ask) -> Past:
+        """What came before of it in this key's requests."""
+        if ask.pictures:
+            return Past()
+        now_s = monotonic_s()
+        served, refused, tools = (self._seen.get(each, NEVER_S) for each in _digests(key, ask))
+        return Past(now_s - served < RETRY_S, now_s < refused, now_s - tools < TOOLS_S)
+
+    def remember(self, key: str, ask: Ask, *, wait_s: float | None = None) -> None:
+        """It was served now; or refused, and told to wait."""
+        now_s = monotonic_s()
+        served, refused, tools = _digests(key, ask)
+        if wait_s is not None:
+            self._put(refused, now_s + max(BACK_OFF_S, wait_s))
+            return
+        self._put(served, now_s)
+        if ask.tools:
+            self._put(tools, now_s)
+
+    def _put(self, digest: bytes, moment_s: float) -> None:
+        self._seen.pop(digest, None)
+        self._seen[digest] = moment_s
         if len(self._seen) > REMEMBERED_MAX:
             self._seen.popitem(last=False)
-        return before_s is not None and now_s - before_s < RETRY_S
-
-    def has_come(self, key: str, ask: Ask) -> bool:
-        before_s = None if ask.pictures else self._seen.get(_digest(key, ask))
-        return before_s is not None and monotonic_s() - before_s < RETRY_S
 
 
-def _digest(key: str, ask: Ask) -> bytes:
-    """Of all that the request asks for; its spelling as JSON plays no part."""
+def _digests(key: str, ask: Ask) -> tuple[bytes, bytes, bytes]:
+    """Of all that it asks for, once it was served and once refused, and of its tools; its spelling
+    as JSON plays no part.
+    """
     # Not as MessagePack, which refuses the large integers that a tool's schema may hold.
-    body = msgspec.json.encode(ask)
-    return blake2b(body, digest_size=DIGEST_BYTES, key=key.encode()).digest()
+    body, tools = msgspec.json.encode(ask), msgspec.json.encode(ask.tools)
+
+    def digest(data: bytes, part: bytes) -> bytes:
+        return blake2b(data, digest_size=DIGEST_BYTES, key=key.encode(), person=part).digest()
+
+    return digest(body, b"served"), digest(body, b"refused"), digest(tools, b"tools")

@@ -88,13 +88,14 @@ def _receipt(run: Progress, usage: Usage, miss: receipt.Miss | None) -> receipt.
     routed = receipt.NONE if trail.placement is None else trail.placement.receipt
     asked = trail.asked
     rule = None if asked is None else asked.plan.rule
+    chosen = asked is not None and bool(rule or asked.plan.listed)
     timing = call.header(SERVER_TIMING)
     placed = trail.placement is not None and usage.prompt_tokens
     return msgspec.structs.replace(
         routed,
-        asked=asked.ask.model if asked and rule else "",
+        asked=asked.ask.model if asked and chosen else "",
         rule=rule.label if rule else routed.rule,
-        steps=_steps(trail, asked.plan) if asked and rule else (),
+        steps=_steps(trail, asked.plan) if asked and chosen else (),
         prompt=asked.ask.assembly.label if asked and asked.ask.assembly else "",
         delivered_cached_tokens=usage.cached_tokens if placed else None,
         attempts=tuple(trail.attempts),
@@ -110,8 +111,11 @@ def _receipt(run: Progress, usage: Usage, miss: receipt.Miss | None) -> receipt.
         trace=call.trace.trace.hex() if call.trace else "",
         ignored=asked.ask.ignored if asked else (),
         labels=asked.project.kept(asked.ask.labels) if asked else {},
+        masked=asked.ask.masks.counts if asked and asked.ask.masks else {},
+        policy=_policy(run),
         line=_line(run),
         before=tuple(read_server_timing(timing)) if timing else (),
+        size=asked.plan.sized.choice if asked and asked.plan.sized else None,
     )
 
 
@@ -122,6 +126,13 @@ def _steps(trail: Trail, plan: RoutePlan) -> tuple[receipt.PassedStep, ...]:
     if step is not None and trail.placement is not None and not was_passed:
         steps.append(receipt.PassedStep(step.number, step.model.name, step.pool, receipt.SERVED))
     return tuple(sorted(steps, key=lambda each: each.step))
+
+
+def _policy(run: Progress) -> str:
+    """The policy of its project that refused it, or ended its answer."""
+    if run.refusal is not None:
+        return run.refusal.policy
+    return "calls_max" if run.answer is not None and run.answer.capped else ""
 
 
 def _line(run: Progress) -> receipt.NetworkLine | None:

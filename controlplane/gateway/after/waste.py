@@ -1,48 +1,68 @@
 """What a served request spent for nothing, told to the Hygiene port after its answer has left."""
 
-from controlplane.gateway.ask import Ask
+import msgspec
+
+from controlplane.gateway.after.hygiene import Past
 from controlplane.gateway.ports import Inspected
-from controlplane.gateway.progress import Progress
+from controlplane.gateway.progress import NOTHING, Progress
+from controlplane.gateway.refusal import Refusal
+from controlplane.gateway.results import Asked
 from controlplane.gateway.snapshot import ModelRecord
-from controlplane.kernel.insights.hygiene import Look, WasteFinding, find_waste
+from controlplane.kernel.insights.fixes import client_of
+from controlplane.kernel.insights.hygiene import HASTY, Look, WasteFinding, find_waste
 from controlplane.kernel.receipt import Miss
 from inference.contract.frames import Usage
 
+USER_AGENT, RETRY_AFTER = b"user-agent", "retry-after"
 # Causes of a miss that mending the prompt ends; new text is no fault.
 VOLATILE_CAUSES = frozenset({"timestamp", "identifier", "number", "tools_reordered"})
 
 
 def note_waste(run: Progress, miss: Miss | None) -> None:
-    """Look at it, if it is in the sample; refused requests and embeddings are not counted."""
+    """Look at it, if it is in the sample; of refused requests those that were told to come again,
+    and no embeddings.
+    """
     asked, step, charge = run.trail.asked, run.trail.step, run.charge
-    if asked is None or step is None or charge is None or not charge.usage.prompt_tokens:
+    if asked is None or asked.ask.inputs is not None:
         return
-    if asked.ask.inputs is not None:
+    watch, key, ask = run.state.hygiene, asked.key, asked.ask
+    usage = charge.usage if charge is not None else NOTHING
+    wait_s = _told_to_wait_s(run.refusal)
+    if not usage.prompt_tokens and wait_s is None:
         return
-    watch, key, ask, usage = run.state.hygiene, asked.key, asked.ask, charge.usage
+    model = asked.plan.steps[0].model if step is None else step.model
     looked = watch.takes(key.id, ask)
     findings: tuple[WasteFinding, ...] = ()
     if looked:
-        repeated = watch.came_before(key.id, ask)
-        findings = find_waste(look_of(ask, step.model, usage, miss, repeated=repeated))
+        past = watch.past(key.id, ask)
+        watch.remember(key.id, ask, wait_s=None if usage.prompt_tokens else wait_s)
+        if usage.prompt_tokens:
+            findings = find_waste(look_of(asked, model, usage, miss, past))
+        elif past.hasty:
+            findings = (WasteFinding(HASTY, 0, 0),)
     watch.port.count(
         Inspected(
             organization=key.organization,
             project=key.project,
             key=key.id,
-            model=step.model.name,
+            model=model.name,
+            client=client_of(run.call.header(USER_AGENT)),
             tokens=usage.prompt_tokens + usage.completion_tokens,
-            nano=charge.amount_nano,
+            nano=charge.amount_nano if charge is not None else 0,
             looked=looked,
             findings=findings,
         )
     )
 
 
-def look_of(
-    ask: Ask, model: ModelRecord, usage: Usage, miss: Miss | None, *, repeated: bool
-) -> Look:
+def _told_to_wait_s(refusal: Refusal | None) -> float | None:
+    told = None if refusal is None else dict(refusal.headers).get(RETRY_AFTER)
+    return None if told is None else float(told)
+
+
+def look_of(asked: Asked, model: ModelRecord, usage: Usage, miss: Miss | None, past: Past) -> Look:
     """What tells waste of a request. Stored templates are not the client's to mend."""
+    ask = asked.ask
     tokens, nano = _volatile(miss)
     return Look(
         texts=(ask.text,) if ask.text is not None else tuple(turn.content for turn in ask.turns),
@@ -54,7 +74,9 @@ def look_of(
         price=model.price,
         volatile_tokens=tokens,
         volatile_nano=nano,
-        repeated=repeated,
+        streams=ask.stream or asked.key.batch,
+        tool_chars=len(msgspec.json.encode(ask.tools)) if ask.tools else 0,
+        **past._asdict(),
     )
 
 

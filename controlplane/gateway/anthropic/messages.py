@@ -9,7 +9,15 @@ from msgspec import Meta
 from controlplane.gateway.ask import Ask, Picture, ToolUse, Turn
 from controlplane.gateway.openai import tools as openai
 from controlplane.gateway.openai.chat import MESSAGES_MAX
-from controlplane.gateway.openai.fields import Count, KeptText, LabelName, Name, Share, StopString
+from controlplane.gateway.openai.fields import (
+    Count,
+    Fallbacks,
+    KeptText,
+    LabelName,
+    Name,
+    Share,
+    StopString,
+)
 from controlplane.gateway.openai.parse import parse_body
 from controlplane.gateway.openai.structured import (
     NamedSchema,
@@ -145,6 +153,7 @@ class CountRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """What may also be sent to have a prompt counted: all but the bound of an answer."""
 
     model: Name
+    models: Fallbacks | None = None
     messages: Annotated[list[InputMessage], Meta(min_length=1, max_length=MESSAGES_MAX)]
     system: str | Texts | None = None
     tools: Annotated[list[ToolDefinition], Meta(max_length=openai.TOOLS_MAX)] | None = None
@@ -227,6 +236,7 @@ def _ask(request: CountRequest, left: LeftOut, size: int, output_tokens: int | N
     return Ask(
         operation="chat",
         model=request.model,
+        fallbacks=tuple(request.models or ()),
         stream=bool(request.stream),
         include_usage=True,
         sampling=Sampling(

@@ -119,7 +119,9 @@ class BatchesApi:
         portion = self._state.bodies.portion(self.key.organization)
         check = LimitsCheck(partial(check_requests, self.key, self._state.limiter))
         try:
-            body = await read_body(self._call, self._exchange, portion, check)
+            body = await read_body(
+                self._call, self._exchange, portion, check, seconds_max=self._state.body_s
+            )
             asked, _ = parse_body(body, _batch)
         finally:
             portion.free()

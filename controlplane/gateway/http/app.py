@@ -30,7 +30,7 @@ from controlplane.gateway.ports import LedgerAway, ReplayedAnswer, Room
 from controlplane.gateway.progress import Trail
 from controlplane.gateway.refusal import NO_RETRY, Refusal, internal_error, unavailable
 from controlplane.gateway.responses.kept import ID, PATH, ROUTES
-from controlplane.gateway.results import Placement
+from controlplane.gateway.results import Asked, Placement
 from controlplane.gateway.s1_admission.authenticate import authenticate, check_scopes
 from controlplane.gateway.s1_admission.hold import ledger_away
 from controlplane.gateway.s1_admission.limits import limit_lines
@@ -40,7 +40,6 @@ from controlplane.kernel.clock import MICROSECOND_NS
 from controlplane.kernel.ids import public_id, public_request
 from controlplane.kernel.spans import INDEX, STAGES
 
-SEND_S_MAX = 30.0
 STOPPING_RETRY_S = 1
 MODELS_PATH = "/v1/models"
 KEY_PATH = "/v1/key"
@@ -63,16 +62,20 @@ _STAGES = [(stage, INDEX[stage]) for stage, _, _ in STAGES]
 
 log = logging.getLogger(__name__)
 PREFLIGHT_S = 600
-ALLOWED = "authorization, content-type, idempotency-key, server-timing, traceparent, tracestate"
+ALLOWED = (
+    "authorization, content-type, idempotency-key, server-timing, traceparent, tracestate,"
+    " x-sluice-size-class"
+)
 EXPOSED = (
     "x-request-id, server-timing, openai-processing-ms, x-sluice-route, x-sluice-model,"
     " x-sluice-pool, x-sluice-fallback, x-sluice-prompt, x-sluice-queue-ms,"
-    " x-sluice-idempotent-replay, x-sluice-ignored, x-sluice-max-tokens"
+    " x-sluice-idempotent-replay, x-sluice-ignored, x-sluice-masked, x-sluice-max-tokens,"
+    " x-sluice-policy, x-sluice-size-class"
 )
 
 
 class ClientStalled(ConnectionError):
-    """The client read nothing for longer than `SEND_S_MAX`."""
+    """The client read nothing for longer than it may."""
 
 
 class GatewayApp:
@@ -195,6 +198,7 @@ class HttpOut:
         self._exchange = exchange
         self._cors = cors_lines(call, state.pages_origins)
         self._names_node = state.node_header
+        self._send_s = state.send_s
 
     @property
     def paused(self) -> bool:
@@ -206,7 +210,7 @@ class HttpOut:
     async def drained(self) -> None:
         """Wait until the client has read enough; raises `ClientStalled`."""
         try:
-            await within(SEND_S_MAX, self._exchange.drained())
+            await within(self._send_s, self._exchange.drained())
         except TimeoutError as error:
             if self._exchange.on_gone is None:
                 # It goes on in the background.
@@ -305,12 +309,7 @@ class HttpOut:
         if trail.admitted is not None:
             lines += limit_lines(trail.admitted.allowance)
         if trail.asked is not None:
-            lines.append(f"x-sluice-route: {trail.asked.plan.label}")
-            ask = trail.asked.ask
-            if ask.assembly is not None:
-                lines.append(f"x-sluice-prompt: {ask.assembly.label}")
-            if ask.ignored:
-                lines.append(f"x-sluice-ignored: {', '.join(ask.ignored)}")
+            lines += _asked_lines(trail.asked)
         if self._call.queued is not None:
             lines.append(f"x-sluice-queue-ms: {self._call.queued.wait_ms}")
         if trail.placement is not None and trail.step is not None:
@@ -328,6 +327,24 @@ class HttpOut:
         if step.number > 1:
             lines.append(f"x-sluice-fallback: {step.number}:{step.model.name}")
         return lines
+
+
+def _asked_lines(asked: Asked) -> Lines:
+    """What was made of the request before it was let in."""
+    ask, sized = asked.ask, asked.plan.sized
+    lines = [f"x-sluice-route: {asked.plan.label}"]
+    if sized is not None:
+        lines.append(f"x-sluice-size-class: {sized.choice.served}")
+    if ask.assembly is not None:
+        lines.append(f"x-sluice-prompt: {ask.assembly.label}")
+    if ask.ignored:
+        lines.append(f"x-sluice-ignored: {', '.join(ask.ignored)}")
+    if ask.calls_max is not None:
+        lines.append(f"x-sluice-policy: calls_max={ask.calls_max}")
+    if ask.masks is not None:
+        masked = ", ".join(f"{kind}={n}" for kind, n in ask.masks.counts.items())
+        lines.append(f"x-sluice-masked: {masked}")
+    return lines
 
 
 def _server_timing(call: Call) -> str:

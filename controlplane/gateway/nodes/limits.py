@@ -17,6 +17,8 @@ QUARANTINE_S = 300.0
 QUIET = Bound(floor_s=2.0, cap_s=15.0)
 FIRST_TOKEN = Bound(floor_s=3.0, cap_s=60.0)
 INTER_TOKEN = Bound(floor_s=10.0, cap_s=60.0)
+# A request waits so long for its ids.
+TOLD_TOKENS = Bound(floor_s=0.5, cap_s=2.0)
 # A job that the node says is worked on is not late for so long after it was said.
 KEPT_S = 5.0
 # It answers no ping either, from the moment that it was noticed to stand still: it is lost.
@@ -67,6 +69,7 @@ class LinkLimits(msgspec.Struct, frozen=True, kw_only=True):
     quiet: Bound = QUIET
     first_token: Bound = FIRST_TOKEN
     inter_token: Bound = INTER_TOKEN
+    told_tokens: Bound = TOLD_TOKENS
     kept_s: float = KEPT_S
     frozen_s: float = FROZEN_S
     eject_s: float = EJECT_S

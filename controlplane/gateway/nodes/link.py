@@ -57,7 +57,7 @@ class NodeLink(LinkFacts):
         self.cpu_permille: int | None = None
         released = partial(host.freed, self)
         self.jobs = LinkJobs(self.account, known, send=self.send_bytes, released=released)
-        self.questions = TokenQuestions(self.send_bytes)
+        self.questions = TokenQuestions(self.send_bytes, limits.told_tokens)
         self._host = host
         self._liveness = Liveness(known.quiet)
         self._offers: dict[str, frames.ModelOffer] = {}

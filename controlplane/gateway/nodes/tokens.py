@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.gateway.nodes.checks import COUNTER_MAX, VOCAB_SIZE_MAX
 from controlplane.gateway.nodes.host import BadClaim
+from controlplane.gateway.nodes.measured.times import Bound, LearnedBound
 from controlplane.kernel.clock import monotonic_s
 from inference.contract.capabilities import Capability
 from inference.contract.codec import encode
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
     from controlplane.gateway.nodes.link import NodeLink
     from controlplane.gateway.nodes.models import ServedModel
 
-# A request waits so long for its ids. A node that was late is not asked again for a while.
-ANSWER_S_MAX = 2.0
+# A node that was late is not asked again for a while.
 REST_S = 10.0
 # Of one node, unanswered.
 ASKED_MAX = 64
@@ -38,8 +38,9 @@ NUMBER_BITS = 48
 class TokenQuestions:
     """What one node was asked and has not answered yet."""
 
-    def __init__(self, send: Callable[[bytes], None]) -> None:
+    def __init__(self, send: Callable[[bytes], None], bound: Bound) -> None:
         self._send = send
+        self._bound = LearnedBound(bound)
         # A node may still answer what an earlier link asked: that must find no question here.
         self._number = secrets.randbits(NUMBER_BITS)
         self._open: dict[int, asyncio.Future[bytes]] = {}
@@ -59,14 +60,16 @@ class TokenQuestions:
         number = self._number
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._open[number] = answer
+        began_s = monotonic_s()
         self._send(encode(Tokenize(number=number, model=model, request_json=request_json)))
         try:
-            async with asyncio.timeout(ANSWER_S_MAX):
+            async with asyncio.timeout(self._bound.seconds):
                 return await answer
         except TimeoutError:
             self._rests_until_s = monotonic_s() + REST_S
             return b""
         finally:
+            self._bound.took(monotonic_s() - began_s)
             self._open.pop(number, None)
 
     def answered(self, frame: Tokens) -> None:

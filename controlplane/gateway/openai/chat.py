@@ -147,6 +147,7 @@ def ask_of(request: ChatRequest, left: LeftOut, size: int, places: Sequence[str]
     return Ask(
         operation="chat",
         model=request.model,
+        fallbacks=tuple(request.models or ()),
         stream=bool(request.stream),
         include_usage=fields.include_usage(request),
         sampling=fields.sampling_of(
@@ -174,6 +175,7 @@ def ask_of(request: ChatRequest, left: LeftOut, size: int, places: Sequence[str]
         variables=request.chat_template_kwargs or {},
         user=request.safety_identifier or request.user or "",
         labels=request.metadata or {},
+        size_class=request.size_class,
     ).seeing()
 
 

@@ -51,6 +51,7 @@ def parse(data: bytes) -> Ask:
     return Ask(
         operation="completion",
         model=request.model,
+        fallbacks=tuple(request.models or ()),
         stream=bool(request.stream),
         include_usage=fields.include_usage(request),
         sampling=sampling,
@@ -72,6 +73,7 @@ def parse(data: bytes) -> Ask:
         continuous_usage=fields.continuous_usage(request),
         user=request.safety_identifier or request.user or "",
         labels=request.metadata or {},
+        size_class=request.size_class,
     )
 
 

@@ -9,9 +9,11 @@ from controlplane.gateway.openai.parse import STORED_PATTERN
 from controlplane.gateway.openai.structured import StructuredOutputs, WantedFormat
 from controlplane.gateway.openai.tolerant import IGNORED_MAX, LeftOut
 from controlplane.gateway.refusal import bad_field
+from controlplane.kernel.rules import SizeClass
 from inference.contract.capabilities import Capability
 from inference.contract.frames import CHOICES_MAX, Sampling
 
+FALLBACKS_MAX = 4
 STOP_STRINGS_MAX = 16
 STOP_CHARS_MAX = 256
 LOGIT_BIAS_MAX = 300
@@ -46,6 +48,9 @@ LabelName = Annotated[str, Meta(max_length=LABEL_CHARS_MAX, pattern=STORED_PATTE
 Labels = Annotated[dict[LabelName, KeptText], Meta(max_length=METADATA_MAX)]
 
 
+Fallbacks = Annotated[list[Name], Meta(max_length=FALLBACKS_MAX)]
+
+
 class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
     """`stream_options`; obfuscation is accepted and not applied."""
 
@@ -67,6 +72,7 @@ class Common(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         for kind in StructuredOutputs.__struct_fields__
     } | {"repeat_penalty": "repetition_penalty"}
     model: Name
+    models: Fallbacks | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     temperature: Temperature | None = None
@@ -86,6 +92,7 @@ class Common(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     metadata: Labels | None = None
     service_tier: ShortText | None = None
     prompt_cache_key: ShortText | None = None
+    size_class: SizeClass | None = None
     best_of: Count | None = None
     use_beam_search: Literal[False] | None = None
     ignore_eos: bool | None = None

@@ -10,7 +10,7 @@ from controlplane.gateway.nodes.models import ServedModel
 from controlplane.gateway.refusal import unknown_model
 from controlplane.gateway.snapshot import KeyRecord, ModelRecord, Snapshot
 from controlplane.kernel.money import usd_from_micro
-from controlplane.kernel.rules import Facts, RouteRule, mismatch
+from controlplane.kernel.rules import LARGEST, Facts, RouteRule, class_targets, mismatch
 from inference.contract.capabilities import Capability
 
 NO_ENDS = {"first_id": None, "last_id": None}
@@ -99,13 +99,16 @@ def _abilities(served: ServedModel | None, model: ModelRecord) -> list[str]:
 
 
 def _named(snapshot: Snapshot, key: KeyRecord, name: str) -> ModelRecord | None:
-    """The model of a name; for an alias the first in service that a rule has for this key."""
+    """The model of a name; for an alias the first in service that a rule has for this key, of its
+    largest size class: what fits that one is served.
+    """
     if key.models is not None and name not in key.models:
         return None
     if name in snapshot.models or name not in snapshot.aliases:
         return snapshot.models.get(name)
     rules = [rule for rule in snapshot.rules if _leads(rule, key, name)]
-    targets = (target for rule in rules for step in rule.steps for target in step.targets)
+    steps = (step for rule in rules for step in rule.steps)
+    targets = (target for step in steps for target in class_targets(step.targets, LARGEST))
     models = (snapshot.models.get(target.model) for target in targets)
     return next(filter(None, models), None)
 

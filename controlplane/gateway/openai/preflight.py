@@ -7,7 +7,8 @@ import msgspec
 from controlplane.gateway.ports import Room
 from controlplane.gateway.tasks.preflight import Forecast
 from controlplane.kernel.apis import ErrorFacts
-from controlplane.kernel.insights.hygiene import KINDS
+from controlplane.kernel.insights.fixes import code_for
+from controlplane.kernel.insights.hygiene import KINDS, NOT_STREAMED
 from controlplane.kernel.money import usd_text
 
 
@@ -61,12 +62,21 @@ class BindingBudget(msgspec.Struct):
     binds: bool
 
 
+class StreamingAhead(msgspec.Struct):
+    """Whether it would be streamed, and whether the stream ends with its usage."""
+
+    asked: bool
+    includes_usage: bool
+    code: str
+
+
 class HygieneFinding(msgspec.Struct):
-    """Tokens spent for nothing, and the fix; the saving is an estimate."""
+    """Tokens spent for nothing, and the fix, also as code; the saving is an estimate."""
 
     kind: str
     what: str
     fix: str
+    code: str
     tokens: int
     saves_nano: int
 
@@ -85,6 +95,7 @@ class Preflight(msgspec.Struct, kw_only=True):
     cost: CostAhead
     limits: list[BindingRoom]
     budgets: list[BindingBudget]
+    streaming: StreamingAhead
     hygiene: list[HygieneFinding]
 
 
@@ -113,8 +124,15 @@ def show_preflight(found: Forecast) -> bytes:
             BindingBudget(one.scope, one.left_nano, one.left_nano < found.held_nano)
             for one in found.standing.budgets
         ],
+        streaming=StreamingAhead(
+            found.ask.stream,
+            found.ask.include_usage,
+            "" if found.ask.stream else code_for(NOT_STREAMED, found.client),
+        ),
         hygiene=[
-            HygieneFinding(one.kind, *KINDS[one.kind], one.tokens, one.nano)
+            HygieneFinding(
+                one.kind, *KINDS[one.kind], code_for(one.kind, found.client), one.tokens, one.nano
+            )
             for one in found.findings
         ],
     )

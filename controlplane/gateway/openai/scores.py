@@ -164,6 +164,8 @@ class ScoreWriter:
         best = sorted(range(len(scores)), key=scores.__getitem__, reverse=True)
         results: list[dict[str, Any]] = []
         for at in best[: self._inputs.top_n]:
-            shown = {"document": {"text": texts[at]}} if self._ask.shows_texts else {}
+            masks = self._ask.masks
+            text = texts[at] if masks is None else masks.restore(texts[at])
+            shown = {"document": {"text": text}} if self._ask.shows_texts else {}
             results.append({"index": at, "relevance_score": scores[at], **shown})
         return results

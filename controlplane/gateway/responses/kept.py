@@ -20,6 +20,7 @@ from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call, ClientGone
 from controlplane.gateway.http.exchange import Exchange, Incoming
 from controlplane.gateway.openai.parse import named_error
+from controlplane.gateway.policies.check import with_masks
 from controlplane.gateway.ports_contents import Contents, ContentsAway
 from controlplane.gateway.progress import Out, Progress
 from controlplane.gateway.refusal import NO_RETRY, Refusal, bad_field, unavailable
@@ -137,8 +138,10 @@ class KeptResponse:
             ask = await read_schema_beside(call, asked.body, parsed, offload, tenant=tenant)
         else:
             ask = read_schema(call, asked.body, parsed)
-        ask, plan = plan_schema(call, ask, key=key, snapshot=asked.snapshot, pools=state.pools)
-        counted = counted_key(key, ask, plan, asked.snapshot)
+        ask = with_masks(ask, asked.ask.masks)
+        snapshot = asked.snapshot
+        ask, plan = plan_schema(call, ask, key=key, snapshot=snapshot, state=state)
+        counted = counted_key(key, ask, plan, snapshot)
         return msgspec.structs.replace(asked, key=counted, ask=ask, plan=plan)
 
     def _take_place(self) -> None:
@@ -154,6 +157,9 @@ class KeptResponse:
         if said is None:
             raise AssertionError("its project keeps what is said")
         status = msgspec.json.decode(response)["status"]
+        asked = self._run.trail.asked
+        if asked is not None and asked.ask.masks is not None:
+            response = asked.ask.masks.hide(response)
         return msgspec.structs.replace(said, status=status, response=response)
 
     def _forget(self) -> None:

@@ -9,7 +9,15 @@ from msgspec import Meta
 
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.openai import chat, structured
-from controlplane.gateway.openai.fields import KeptText, Labels, Name, Share, ShortText, Temperature
+from controlplane.gateway.openai.fields import (
+    Fallbacks,
+    KeptText,
+    Labels,
+    Name,
+    Share,
+    ShortText,
+    Temperature,
+)
 from controlplane.gateway.openai.parse import parse_body
 from controlplane.gateway.openai.tolerant import IGNORED_MAX
 from controlplane.gateway.openai.tools import TOOLS_MAX
@@ -22,6 +30,7 @@ from controlplane.gateway.responses.items import (
     converted,
 )
 from controlplane.kernel.contents.kept import KEPT_BYTES_MAX, KeptContent
+from controlplane.kernel.rules import SizeClass
 from inference.contract.frames import LOGPROBS_MAX
 
 LOGPROBS = "message.output_text.logprobs"
@@ -77,6 +86,7 @@ class ResponseRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     })  # fmt: skip
 
     model: Name
+    models: Fallbacks | None = None
     input: str | list[Any] | None = None
     instructions: str | None = None
     prompt: chat.PromptField | None = None
@@ -96,6 +106,7 @@ class ResponseRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     user: KeptText | None = None
     safety_identifier: KeptText | None = None
     prompt_cache_key: ShortText | None = None
+    size_class: SizeClass | None = None
     truncation: Literal["auto", "disabled"] | None = None
     background: bool | None = None
     store: bool | None = None
@@ -224,6 +235,7 @@ def _as_chat(request: ResponseRequest, said: Conversation, tools: OfferedTools) 
     shown = bool(request.top_logprobs) or LOGPROBS in (request.include or ())
     return chat.ChatRequest(
         model=request.model,
+        models=request.models,
         messages=said.messages or None,
         prompt=request.prompt,
         stream=request.stream,
@@ -240,6 +252,7 @@ def _as_chat(request: ResponseRequest, said: Conversation, tools: OfferedTools) 
         user=request.user,
         safety_identifier=request.safety_identifier,
         prompt_cache_key=request.prompt_cache_key,
+        size_class=request.size_class,
         reasoning_effort=request.reasoning.effort if request.reasoning else None,
     )
 

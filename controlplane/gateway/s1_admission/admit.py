@@ -6,13 +6,14 @@ from typing import Protocol
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
 from controlplane.gateway.http.exchange import Incoming
+from controlplane.gateway.policies.check import INLINE_BYTES_MAX, read_masked
 from controlplane.gateway.ports import Keys, Ledger, Limiter, Standings
 from controlplane.gateway.refusal import BAD_REQUEST, Refusal
 from controlplane.gateway.results import Admitted, Asked
 from controlplane.gateway.s1_admission import limits
 from controlplane.gateway.s1_admission.body import LimitsCheck, read_body
 from controlplane.gateway.s1_admission.claim import make_ticket
-from controlplane.gateway.s1_admission.helpers.offload import Offload, is_large
+from controlplane.gateway.s1_admission.helpers.offload import LARGE_BYTES, Offload, is_large
 from controlplane.gateway.s1_admission.hold import (
     CountPrompt,
     HoldTaking,
@@ -22,6 +23,7 @@ from controlplane.gateway.s1_admission.hold import (
 )
 from controlplane.gateway.s1_admission.schema import (
     Parse,
+    PlanPorts,
     plan_schema,
     read_schema,
     read_schema_beside,
@@ -32,17 +34,14 @@ from controlplane.kernel.bytes_budget import BytesBudget, Portion
 KEPT_OPERATIONS = frozenset({"chat", "completion"})
 
 
-class ReadPorts(Protocol):
+class ReadPorts(PlanPorts, Protocol):
     """What reading a request needs of everything outside it."""
 
     keys: Keys
     limiter: Limiter
     offload: Offload
     bodies: BytesBudget
-
-    @property
-    def pools(self) -> frozenset[str]:
-        """Those of this gateway, empty for all."""
+    body_s: float
 
 
 class AdmitPorts(Protocol):
@@ -59,22 +58,27 @@ async def read_ask(
 ) -> Asked:
     """Body and schema; whoever gets a portion frees it; raises `Refusal`."""
     snapshot = state.keys.snapshot()
+    project, inline_bytes = snapshot.projects[key.project], LARGE_BYTES
+    if project.policies is not None and project.policies.reads:
+        policies, inline_bytes = project.policies, INLINE_BYTES_MAX
+        parse = partial(read_masked, parse=parse, policies=policies, key=project.salt)
     portion = state.bodies.portion(key.organization)
     kept: Portion | None = None
     try:
         check = LimitsCheck(partial(limits.check_requests, key, state.limiter))
-        body = await read_body(call, exchange, portion, check)
-        if is_large(body):
+        body = await read_body(call, exchange, portion, check, seconds_max=state.body_s)
+        if len(body) > inline_bytes or is_large(body):
             await check()
             ask = await _read_large(call, body, parse, state, key)
         else:
             ask = read_schema(call, body, parse)
-        ask, plan = plan_schema(call, ask, key=key, snapshot=snapshot, pools=state.pools)
+        ask, plan = plan_schema(call, ask, key=key, snapshot=snapshot, state=state)
         ticket = make_ticket(call, body, key, route=exchange.path)
-        keeps = ask.operation in KEPT_OPERATIONS and snapshot.projects[key.project].keeps_days
+        keeps = ask.operation in KEPT_OPERATIONS and project.keeps_days
         kept = portion if ask.pictures or keeps else None
         counted = limits.counted_key(key, ask, plan, snapshot)
-        said = (exchange.path, body) if keeps else ("", b"")
+        told = body if ask.masks is None else ask.masks.body
+        said = (exchange.path, told) if keeps else ("", b"")
         return Asked(counted, snapshot, ask, plan, ticket, kept, *said)
     finally:
         if kept is None:

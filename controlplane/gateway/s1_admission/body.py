@@ -39,7 +39,12 @@ def bodies_budget() -> BytesBudget:
 
 
 async def read_body(
-    call: Call, exchange: Incoming, portion: Portion, check_limits: LimitsCheck
+    call: Call,
+    exchange: Incoming,
+    portion: Portion,
+    check_limits: LimitsCheck,
+    *,
+    seconds_max: float,
 ) -> bytes:
     """The whole body; raises `Refusal` (400, 408, 413, 415, 429, 503) or `ClientGone`.
 
@@ -54,9 +59,9 @@ async def read_body(
         if not exchange.more_body and told <= SMALL_BYTES and not call.gone:
             # As most are: here by now, so that nothing is to be waited for.
             return _counted(exchange.take(), portion)
-        return await within(BODY_READ_S_MAX, _collect(call, exchange, portion, check_limits, told))
+        return await within(seconds_max, _collect(call, exchange, portion, check_limits, told))
     except TimeoutError as error:
-        message = f"The body did not arrive within {BODY_READ_S_MAX:.0f} s."
+        message = f"The body did not arrive within {seconds_max:g} s."
         raise Refusal(408, "request_timeout", message) from error
     finally:
         call.spans.add(BODY, began)

@@ -225,13 +225,16 @@ def bound_nano(ask: Ask, plan: RoutePlan) -> int:
 
 
 async def exact_nano(ask: Ask, plan: RoutePlan, count_prompt: CountPrompt) -> int:
-    """The same with tokens counted; raises `Refusal` where the first step's model cannot."""
-    first, *later = plan.steps
-    bounds = [_nano(first, ask, await count_prompt(first.model))]
-    for step in later:
+    """The same with tokens counted; raises `Refusal` where the first step's model cannot, and no
+    other may.
+    """
+    bounds = []
+    for step in plan.steps:
         try:
             tokens = await count_prompt(step.model)
-        except Refusal:
+        except Refusal as refusal:
+            if step is plan.steps[0] and not plan.passes(refusal.code):
+                raise
             tokens = prompt_bound(ask, step.model)
         bounds.append(_nano(step, ask, tokens))
     return max(bounds)

@@ -5,16 +5,19 @@ No template is put together here: stage 3 does that. What it will add counts in 
 so that limits and the hold know of it.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from hashlib import sha256
+from typing import Protocol
 
 import msgspec
 
 from controlplane.gateway.ask import Ask, Assembly, PromptUse
 from controlplane.gateway.call import Call
 from controlplane.gateway.plan import RoutePlan, make_plan, within
+from controlplane.gateway.policies.check import check_ask
 from controlplane.gateway.refusal import NO_RETRY, Refusal, bad_field
 from controlplane.gateway.s1_admission.helpers.offload import Offload
+from controlplane.gateway.sizing import SIZE_CLASS, SizeMemory, with_size_class
 from controlplane.gateway.snapshot import KeyRecord, PromptRecord, Snapshot
 from controlplane.kernel.prompts import BadValue, checked_values, filled_bytes
 from controlplane.kernel.rules import PERMILLE
@@ -23,6 +26,16 @@ from controlplane.kernel.spans import INDEX
 SCHEMA = INDEX["s1_admission.schema"]
 
 Parse = Callable[[bytes], Ask]
+
+
+class PlanPorts(Protocol):
+    """What a plan needs to know of its gateway."""
+
+    sizes: SizeMemory
+
+    @property
+    def pools(self) -> frozenset[str]:
+        """Those of this gateway, empty for all."""
 
 
 def find_prompt(request: bytes, ask: Ask, key: KeyRecord, snapshot: Snapshot) -> Ask:
@@ -95,22 +108,30 @@ async def read_schema_beside(
 
 
 def plan_schema(
-    call: Call, ask: Ask, *, key: KeyRecord, snapshot: Snapshot, pools: Collection[str]
+    call: Call, ask: Ask, *, key: KeyRecord, snapshot: Snapshot, state: PlanPorts
 ) -> tuple[Ask, RoutePlan]:
     """Return the request with its stored prompt, and its plan; raises `Refusal`.
 
-    A rule may shorten the deadline; strict projects have unknown fields refused. `pools` are those
-    of this gateway, empty for all.
+    A rule may shorten the deadline; strict projects have unknown fields refused, and those with
+    policies what breaks them. A size class that no rule asks for is ignored.
     """
     began = call.spans.clock()
     try:
-        if ask.unknown and snapshot.projects[key.project].strict:
+        project = snapshot.projects[key.project]
+        if ask.unknown and project.strict:
             message = f"Unknown parameter: '{ask.unknown}'."
             raise bad_field(ask.unknown, message, "unknown_parameter")
         ask = find_prompt(call.request, ask, key, snapshot)
-        plan = within(make_plan(call.request, ask, key, snapshot), pools)
+        ask = with_size_class(call, ask)
+        plan = make_plan(call.request, ask, key, snapshot, state.sizes)
+        if ask.size_class is not None and plan.sized is None:
+            ask = msgspec.structs.replace(ask, ignored=(*ask.ignored, SIZE_CLASS))
+        plan = within(plan, state.pools)
         if plan.rule is not None and plan.rule.deadline_s is not None:
             call.deadline_s = min(call.deadline_s, plan.rule.deadline_s)
+        if project.policies is not None:
+            waits = not (key.batch or ask.echo.get("background"))
+            ask = check_ask(ask, plan, project.policies, waits=waits)
         return ask, plan
     finally:
         call.spans.add(SCHEMA, began)

@@ -9,6 +9,7 @@ from controlplane.gateway.answer import Piece
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
 from controlplane.gateway.ports import Safety
+from controlplane.gateway.refusal import CONTENT_FILTER
 from controlplane.gateway.s6_finish.detokenize import DETOKENIZE, detokenize
 from controlplane.gateway.s6_finish.helpers.thoughts import ChannelFinder, ThoughtFinder
 from controlplane.gateway.s6_finish.safety import SafetyFilter
@@ -25,7 +26,6 @@ from inference.text.model_text import ModelText
 STOP = INDEX["s6_finish.stop"]
 SAFETY = INDEX["s6_finish.safety"]
 TOOLS = INDEX["s6_finish.tools"]
-CONTENT_FILTER = "content_filter"
 TOOL_CALLS = "tool_calls"
 WHOLE = frozenset({"stop", TOOL_CALLS})
 # Without a stop string it holds nothing, so that one serves all.
@@ -62,8 +62,8 @@ class HeldLogprobs:
 
 class Choice:
     __slots__ = (
-        "calls", "decoder", "finder", "finish", "logprobs", "screens", "safety", "speller", "stop",
-        "thinks", "thoughts", "tokens",
+        "calls", "capped", "decoder", "finder", "finish", "logprobs", "screens", "safety",
+        "speller", "stop", "thinks", "thoughts", "tokens",
     )  # fmt: skip
 
     def __init__(
@@ -89,6 +89,8 @@ class Choice:
         self.logprobs = HeldLogprobs()
         self.tokens = 0
         self.finish: str | None = None
+        # By the bound on its calls.
+        self.capped = False
 
     @property
     def blocked(self) -> bool:
@@ -103,7 +105,7 @@ class Finisher:
     become. `opened`: whether the prompt ends inside thoughts, None where the model may begin them.
     """
 
-    __slots__ = ("_call", "_least", "_singly", "bare", "choices", "ended", "screens")
+    __slots__ = ("_call", "_calls_max", "_least", "_singly", "bare", "choices", "ended", "screens")
 
     def __init__(
         self,
@@ -121,6 +123,7 @@ class Finisher:
         self._singly = bool(ask.stop) or ask.sampling.logprobs is not None
         # Tokens that no stop string ends.
         self._least = ask.sampling.min_tokens
+        self._calls_max = ask.calls_max
         self.screens = mode != "off"
         self.bare = not (self._singly or self.screens or ask.tools) and text is not None
 
@@ -160,8 +163,15 @@ class Finisher:
 
     @property
     def was_cut(self) -> bool:
-        """A choice was ended here, by a stop string or the safety layer, not by the engine."""
-        return any(choice.stop.stopped or choice.blocked for choice in self.choices)
+        """A choice was ended here, by a stop string, the safety layer or the bound on its calls,
+        not by the engine.
+        """
+        return any(each.stop.stopped or each.blocked or each.capped for each in self.choices)
+
+    @property
+    def capped(self) -> bool:
+        """Whether the bound on calls has ended a choice."""
+        return any(choice.capped for choice in self.choices)
 
     @property
     def finish_reason(self) -> str:
@@ -261,6 +271,9 @@ class Finisher:
             text, reason = self._find_calls(
                 choice.calls, text, reason, piece, cut=choice.stop.stopped
             )
+            if self._calls_max is not None and choice.calls.begun > self._calls_max:
+                piece.calls = [call for call in piece.calls if call.index < self._calls_max]
+                choice.capped, reason = True, TOOL_CALLS
         self._end(choice, piece, reason)
         piece.text += text
         if reason is not None and not choice.blocked:

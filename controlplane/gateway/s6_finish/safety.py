@@ -12,12 +12,12 @@ from collections.abc import Iterator
 
 from controlplane.gateway.ports import Safety
 from controlplane.gateway.snapshot import SafetyMode
+from controlplane.kernel.policies.personal import CARD, EMAIL, IBAN, SSN, card_length
 
 HOLD_BACK_CHARS = 160
 CLASSIFY_CHARS = 120
 ABUSE_SCORE_MIN = 0.9
 UNCHECKED = "unchecked"
-CARD_DIGITS_MIN = 13
 
 PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("private_key", re.compile(r"-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----")),
@@ -26,12 +26,10 @@ PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("github_token", re.compile(r"\bgh[pousr]_[0-9A-Za-z]{36}\b")),
     # Its second part, or a first part so long that the second would come too late.
     ("jwt", re.compile(r"\beyJ[\w-]{10,}\.eyJ[\w-]{10,}|\beyJ[\w-]{120,}")),
-    ("email", re.compile(r"\b[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{2,63}){1,4}\b")),
-    ("iban", re.compile(r"\b[A-Z]{2}\d{2}(?: ?[0-9A-Z]{4}){3,7}(?: ?[0-9A-Z]{1,3})?\b")),
-    ("us_ssn", re.compile(r"\b\d{3}-\d{2}-\d{4}\b")),
+    ("email", EMAIL),
+    ("iban", IBAN),
+    ("us_ssn", SSN),
 )
-# A lookahead, since a number before the card, or after it, must not hide it.
-_DIGITS = re.compile(r"\b(?=((?:\d[ -]?){12,18}\d)\b)", re.ASCII)
 
 
 def find_pattern(text: str, *, start: int = 0, final: bool = True, leaving: int = 0) -> str | None:
@@ -46,31 +44,14 @@ def find_pattern(text: str, *, start: int = 0, final: bool = True, leaving: int 
     return None
 
 
-def luhn_valid(number: str) -> bool:
-    """Check digit of payment card numbers (ISO/IEC 7812)."""
-    digits = [int(char) for char in number if char.isdigit()]
-    doubled = [sum(divmod(2 * digit, 10)) for digit in digits[-2::-2]]
-    return (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0
-
-
 def _matches(text: str, start: int) -> Iterator[tuple[str, int, int]]:
     for name, pattern in PATTERNS:
         for match in pattern.finditer(text, start):
             yield name, match.start(), match.end()
-    for match in _DIGITS.finditer(text, start):
-        length = _card_length(match[1])
+    for match in CARD.finditer(text, start):
+        length = card_length(match[1])
         if length:
             yield "card", match.start(), match.start() + length
-
-
-def _card_length(digits: str) -> int:
-    """Length of the card number that the text begins with, ending where a group of digits ends."""
-    ends = [place.start() for place in re.finditer(r"[ -]|$", digits)]
-    for end in reversed(ends):
-        number = digits[:end]
-        if sum(map(str.isdigit, number)) >= CARD_DIGITS_MIN and luhn_valid(number):
-            return end
-    return 0
 
 
 class SafetyFilter:

@@ -41,6 +41,11 @@ class CallFinder:
         self._schema = NO_SCHEMA
         self.complete = 0
 
+    @property
+    def begun(self) -> int:
+        """Calls of which at least the name is known."""
+        return self._index + 1
+
     def feed(self, text: str) -> tuple[str, list[ToolCallDelta]]:
         self._held += text
         shown: list[str] = []

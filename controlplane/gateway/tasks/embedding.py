@@ -74,6 +74,7 @@ class Embedding:
             inputs=self._encoded[served.digest, served.scores],
         )
         dimensions = self._inputs.dimensions or served.dimensions[0]
+        ask = ask.served_by(prepared.step.model.name)
         writer: VectorWriter = EmbeddingWriter(ask, self._inputs, dimensions=dimensions)
         if self._inputs.pairs:
             writer = ScoreWriter(self._call.request, ask, self._inputs)
@@ -97,6 +98,7 @@ class VectorAnswer:
 
     finish = ""
     verdict = ""
+    capped = False
     told: ClassVar[list[Piece]] = []
 
     __slots__ = ("_call", "_fleet", "_missing", "_work", "_writer")

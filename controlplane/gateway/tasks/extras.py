@@ -163,7 +163,7 @@ async def moderate(call: Call, exchange: Exchange, state: AppState, key: KeyReco
     portion = state.bodies.portion(key.organization)
     try:
         check = LimitsCheck(partial(check_requests, key, state.limiter))
-        body = await read_body(call, exchange, portion, check)
+        body = await read_body(call, exchange, portion, check, seconds_max=state.body_s)
         texts = await state.offload.run(_parse_texts, body, tenant=key.organization)
     finally:
         portion.free()

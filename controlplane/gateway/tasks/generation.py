@@ -12,6 +12,7 @@ from controlplane.gateway.nodes.models import ServedModel
 from controlplane.gateway.nodes.stream import JobStream
 from controlplane.gateway.openai.structured import after_thoughts, bounded
 from controlplane.gateway.plan import PlannedStep
+from controlplane.gateway.policies.restore import Restorer
 from controlplane.gateway.refusal import Refusal, bad_field, no_node
 from controlplane.gateway.results import Asked, Cluster, Placement, Prepared, Prompt
 from controlplane.gateway.s1_admission.hold import prompt_bound
@@ -32,6 +33,7 @@ from controlplane.kernel.clock import monotonic_ns, wall_s
 from inference.contract.frames import Output, Sampling, Usage
 from inference.text.model_text import ModelText
 
+JSON_KINDS = frozenset({"json_object", "json_schema"})
 # About 0.2 s of the loop.
 SCORES_MAX = 262_144
 
@@ -112,7 +114,7 @@ class TextAnswer:
 
     __slots__ = (
         "_ask", "_call", "_continuation", "_finisher", "_pieces", "_plain", "_prompt", "_repeated",
-        "_sampling", "_step", "_state", "_stream", "_streamed", "_writer",
+        "_restorer", "_sampling", "_step", "_state", "_stream", "_streamed", "_writer",
     )  # fmt: skip
 
     def __init__(
@@ -138,7 +140,13 @@ class TextAnswer:
             opened=opened,
         )
         # Most tokens of its stream become text and nothing else.
-        self._plain = asked.ask.stream and not (asked.ask.continuous_usage or asked.body)
+        ask, self._restorer = asked.ask, None
+        if ask.masks is not None:
+            grammar = ask.sampling.grammar
+            in_json = grammar is not None and grammar.kind in JSON_KINDS
+            self._restorer = Restorer(ask.masks.values, in_json=in_json)
+        aside = ask.continuous_usage or asked.body or self._restorer
+        self._plain = ask.stream and not aside
         self._streamed: list[Piece] | None = [] if asked.body else None
         self._stream: JobStream | None = None
         self._repeated: RepeatedPrompts | None = None
@@ -146,7 +154,7 @@ class TextAnswer:
             self._repeated = RepeatedPrompts(asked.ask, prepared.prompt, text)
         self._writer: Writer = writer(
             call.request,
-            asked.ask,
+            asked.ask.served_by(prepared.step.model.name),
             fingerprint=f"fp_{served.digest[:12] or 'remote'}",
             token_text=served.text.token_text if served.text else _no_tokens,
             prompt_tokens=prepared.prompt.size,
@@ -166,8 +174,13 @@ class TextAnswer:
         return self._finisher.verdict
 
     @property
+    def capped(self) -> bool:
+        """Whether the bound on its calls has ended it."""
+        return self._finisher.capped
+
+    @property
     def told(self) -> list[Piece]:
-        """What its client was given, where its project keeps that."""
+        """What its client was given, where its project keeps that; as masked as the prompt."""
         return [*(self._streamed or []), *self._pieces.values()]
 
     def dispatch(self, placement: Placement) -> JobStream:
@@ -264,6 +277,8 @@ class TextAnswer:
         pieces = None
         if not self._ask.stream:
             pieces = [self._pieces[choice] for choice in sorted(self._pieces)]
+            if self._restorer is not None:
+                pieces = self._restorer.restored(pieces)
         return write_end(self._call, self._writer, pieces, charge)
 
     def failure(self, refusal: Refusal) -> bytes | None:
@@ -300,6 +315,8 @@ class TextAnswer:
         if self._ask.stream:
             if self._streamed is not None:
                 self._streamed += pieces
+            if self._restorer is not None:
+                pieces = self._restorer.restored(pieces)
             if pieces and self._ask.continuous_usage and self._stream is not None:
                 pieces[0].usage = self.usage(self._stream)
             return write_chunk(self._call, self._writer, pieces)

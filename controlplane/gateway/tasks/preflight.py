@@ -8,8 +8,9 @@ from contextlib import closing
 
 import msgspec
 
+from controlplane.gateway.after.hygiene import Past
 from controlplane.gateway.after.misses.find import Reuse, inquiry_of
-from controlplane.gateway.after.waste import look_of
+from controlplane.gateway.after.waste import USER_AGENT, look_of
 from controlplane.gateway.app_state import AppState
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
@@ -26,6 +27,7 @@ from controlplane.gateway.s1_admission.limits import estimate_tokens
 from controlplane.gateway.s2_balance.balance import balance
 from controlplane.gateway.s4_route.prefix import find_overlap, sought_of
 from controlplane.gateway.task import RequestTask
+from controlplane.kernel.insights.fixes import client_of
 from controlplane.kernel.insights.hygiene import WasteFinding, find_waste
 from controlplane.kernel.money import usd_text
 from controlplane.kernel.price import Price, TokenCounts, charge_nano, hold_nano
@@ -47,17 +49,19 @@ class Met(msgspec.Struct, frozen=True):
     refusals: tuple[Refusal, ...]
     rooms: tuple[Room, ...]
     standing: KeyStanding
-    repeated: bool
+    past: Past
 
 
 class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     """What a request would meet. `refusals` are the answers that it would get instead, worst first.
 
     `prompt_tokens` is a bound where `counted` is False. `held_nano` is what would be reserved,
-    `prompt_nano` what its prompt would cost, `most_nano` that and the longest answer.
+    `prompt_nano` what its prompt would cost, `most_nano` that and the longest answer. `client` is
+    the one that asks, for whom fixes are told.
     """
 
     ask: Ask
+    client: str
     route: str
     step: PlannedStep
     way: Way | None
@@ -92,9 +96,9 @@ async def preflight(call: Call, exchange: Exchange, shape: ApiShape, state: AppS
             refusals,
             await state.limiter.look(asked.key),
             standing,
-            repeated=state.hygiene.has_come(key.id, asked.ask),
+            state.hygiene.past(key.id, asked.ask),
         )
-        return _forecast(asked, way, met)
+        return _forecast(asked, way, met, client=client_of(call.header(USER_AGENT)))
 
 
 async def count_tokens(call: Call, exchange: Exchange, shape: ApiShape, state: AppState) -> int:
@@ -146,7 +150,7 @@ def _placed(call: Call, asked: Asked, prepared: Prepared, state: AppState) -> Wa
     return Way(prepared, cached, miss)
 
 
-def _forecast(asked: Asked, way: Way | None, met: Met) -> Forecast:
+def _forecast(asked: Asked, way: Way | None, met: Met, *, client: str) -> Forecast:
     ask, plan = asked.ask, asked.plan
     step = plan.steps[0] if way is None else way.prepared.step
     counted = way is not None and bool(way.prepared.prompt.tokens)
@@ -168,6 +172,7 @@ def _forecast(asked: Asked, way: Way | None, met: Met) -> Forecast:
     money = [_short(held, left)] if left is not None and held > left else []
     return Forecast(
         ask=ask,
+        client=client,
         route=plan.label,
         step=step,
         way=way,
@@ -185,12 +190,12 @@ def _forecast(asked: Asked, way: Way | None, met: Met) -> Forecast:
         standing=met.standing,
         findings=find_waste(
             look_of(
-                ask,
+                asked,
                 step.model,
                 # As of a served request whose answer was as long as it may get.
                 Usage(prompt_tokens=tokens, cached_tokens=cached, completion_tokens=output),
                 None if way is None else way.miss,
-                repeated=met.repeated,
+                met.past,
             )
         ),
     )

@@ -3,22 +3,20 @@
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.core.management.base import CommandError
-
 from controlplane.insights.load import workloads
-from controlplane.insights.load.answers import OK, PATIENT, LoadClient, LoadSample, Manners
-from controlplane.insights.load.setup import SEED, LoadSetup
+from controlplane.insights.load.samples import OK, LoadSample
+from controlplane.insights.load.setup import SEED, LoadError, LoadSetup
+from controlplane.insights.load.wire import LoadClient
 from controlplane.insights.load.workloads import Body, LoadPrompts, Message
 from controlplane.kernel.clock import monotonic_s
 
 # How long requests that have started, or wait for a place, may go on after the last start.
 DRAIN_S_MAX = 60.0
-PROGRESS_S = 0.5
 BURST = 8
 RETRIES = 5
 LEAVES_AFTER_MAX = 20
@@ -47,49 +45,33 @@ class LoadRun:
     """Drives one run; `outcome` grows while it does. `run` names it, and makes its texts new."""
 
     def __init__(self, setup: LoadSetup, key: str, run: str) -> None:
-        self.outcome = LoadOutcome()
+        self.outcome = LoadOutcome(began_s=monotonic_s())
         self._setup = setup
-        self._asker = LoadClient(setup.url, key, setup.concurrency)
-        self._prompts = LoadPrompts(setup, run)
+        self._client = LoadClient(setup.url, key)
+        self._prompts = LoadPrompts(setup.fields, run)
         # Which request is of which kind is the same in each run.
         self._chance = random.Random(SEED)
         self._places = asyncio.Semaphore(setup.concurrency)
         self._agents: deque[tuple[list[Message], int]] = deque()
 
-    async def run(self, stop: asyncio.Event, progress: Callable[[LoadOutcome], None]) -> None:
-        """Ask until bounds are reached or `stop` is set. Raises CommandError where not even the
-        request for calibration, which is not counted, is answered.
+    async def run(self) -> None:
+        """Ask until bounds are reached, or until this is cancelled. Raises LoadError where not even
+        the request for calibration, which is not counted, is answered.
         """
-        self.outcome.began_s = monotonic_s()
+        outcome, setup = self.outcome, self._setup
         try:
-            work = asyncio.create_task(self._bounded())
-            stopped = asyncio.create_task(stop.wait())
-            while not work.done() and not stopped.done():
-                progress(self.outcome)
-                await asyncio.wait(
-                    (work, stopped), timeout=PROGRESS_S, return_when=asyncio.FIRST_COMPLETED
-                )
-            self.outcome.ended_s = monotonic_s()
-            stopped.cancel()
-            work.cancel()
-            with suppress(asyncio.CancelledError):
-                await work
+            sample = LoadSample("calibration", monotonic_s())
+            await self._client.ask(self._prompts.calibration(), sample)
+            if sample.code != OK:
+                raise LoadError(f"{setup.url} did not answer a first request: {sample.code}.")
+            self._prompts.calibrate(sample.prompt_tokens)
+            outcome.began_s = monotonic_s()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(setup.seconds + DRAIN_S_MAX):
+                    await (self._open() if setup.rate else self._closed())
         finally:
-            await self._asker.close()
-
-    async def _calibrate(self) -> None:
-        sample = LoadSample("calibration", monotonic_s())
-        await self._asker.ask(self._prompts.calibration(), sample)
-        if sample.code != OK:
-            raise CommandError(f"{self._setup.url} did not answer a first request: {sample.code}.")
-        self._prompts.calibrate(sample.prompt_tokens)
-
-    async def _bounded(self) -> None:
-        await self._calibrate()
-        self.outcome.began_s = monotonic_s()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._setup.seconds + DRAIN_S_MAX):
-                await (self._open() if self._setup.rate else self._closed())
+            outcome.ended_s = monotonic_s()
+            self._client.close()
 
     async def _closed(self) -> None:
         async def stream() -> None:
@@ -98,92 +80,79 @@ class LoadRun:
 
         async with asyncio.TaskGroup() as group:
             for _ in range(self._setup.streams):
-                group.create_task(self._until_spent(stream()))
+                group.create_task(_until_spent(stream()))
 
     async def _open(self) -> None:
         async with asyncio.TaskGroup() as group:
-            for due_s in self._due():
+            for due_s in self._setup.starts_s():
                 planned_s = self.outcome.began_s + due_s
                 await asyncio.sleep(max(0.0, planned_s - monotonic_s()))
-                group.create_task(self._until_spent(self._unit(planned_s)))
-
-    def _due(self) -> Iterator[float]:
-        for number, due_s in enumerate(self._setup.starts_s()):
-            if number >= self._setup.requests or due_s > self._setup.seconds:
-                return
-            yield due_s
-
-    async def _until_spent(self, work: Coroutine[Any, Any, object]) -> None:
-        with suppress(_Spent):
-            await work
+                group.create_task(_until_spent(self._unit(planned_s)))
 
     async def _unit(self, planned_s: float) -> None:
         """What is due at one start: one request, or several where the kind is of several."""
         kind = self._chance.choice(self._setup.kinds)
-        special = {
-            workloads.BURST: self._burst,
-            workloads.SLOW_TOOLS: self._slow_tools,
-            workloads.RETRIES: self._retry,
-        }.get(kind)
-        if special is not None:
-            await special(planned_s)
-            return
-        manners = PATIENT
+        prompts, sample = self._prompts, LoadSample(kind, planned_s)
+        match kind:
+            case workloads.REFERENCE:
+                return await self._agent(sample)
+            case workloads.BURST:
+                return await self._burst(planned_s)
+            case workloads.SLOW_TOOLS:
+                return await self._slow_tools(sample)
+            case workloads.RETRIES:
+                return await self._retry(sample)
+            case workloads.BEYOND_WINDOW:
+                body = prompts.beyond(self._setup.window)
+            case workloads.GIANT_SCHEMAS:
+                body = prompts.giant_tools()
+            case _:
+                body = prompts.body(prompts.agent())
         if kind == workloads.DISCONNECT:
-            manners = Manners(leaves_after=self._chance.randint(1, LEAVES_AFTER_MAX))
+            sample.leaves_after = self._chance.randint(1, LEAVES_AFTER_MAX)
         elif kind == workloads.SLOW_READER:
-            manners = Manners(pause_s=SLOW_PAUSE_S)
-        if kind == workloads.REFERENCE:
-            await self._agent(planned_s)
-        else:
-            await self._send(kind, planned_s, self._body(kind), manners)
+            sample.pause_s = SLOW_PAUSE_S
+        await self._send(sample, body)
 
-    def _body(self, kind: str) -> Body:
-        if kind == workloads.BEYOND_WINDOW:
-            return self._prompts.beyond_window()
-        if kind == workloads.GIANT_SCHEMAS:
-            return self._prompts.giant_tools()
-        return self._prompts.body(self._prompts.agent())
-
-    async def _agent(self, planned_s: float) -> None:
+    async def _agent(self, sample: LoadSample) -> None:
         """The next turn of the agent that has waited longest, or the first one of a new agent."""
         messages, turn = self._agents.popleft() if self._agents else (self._prompts.agent(), 1)
-        await self._send(workloads.REFERENCE, planned_s, self._prompts.body(messages))
+        await self._send(sample, self._prompts.body(messages))
         if turn < self._setup.turns:
             self._agents.append((self._prompts.grow(messages), turn + 1))
 
     async def _burst(self, planned_s: float) -> None:
         async with asyncio.TaskGroup() as group:
             for _ in range(BURST):
-                body = self._body(workloads.BURST)
-                sent = self._send(workloads.BURST, planned_s, body)
-                group.create_task(self._until_spent(sent))
+                body = self._prompts.body(self._prompts.agent())
+                sent = self._send(LoadSample(workloads.BURST, planned_s), body)
+                group.create_task(_until_spent(sent))
 
-    async def _slow_tools(self, planned_s: float) -> None:
+    async def _slow_tools(self, sample: LoadSample) -> None:
         body = self._prompts.with_tool()
-        sample = await self._send(workloads.SLOW_TOOLS, planned_s, body)
-        if sample.code == OK:
+        if await self._send(sample, body):
             await asyncio.sleep(TOOL_S)
-            then = self._prompts.after_tool(body)
-            await self._send(workloads.SLOW_TOOLS, monotonic_s(), then)
+            then = LoadSample(sample.kind, monotonic_s())
+            await self._send(then, self._prompts.after_tool(body))
 
-    async def _retry(self, planned_s: float) -> None:
+    async def _retry(self, sample: LoadSample) -> None:
         """The same again at once, as long as it fails."""
-        body = self._body(workloads.RETRIES)
-        sample = await self._send(workloads.RETRIES, planned_s, body)
-        for _ in range(RETRIES):
-            if sample.code == OK:
+        body = self._prompts.body(self._prompts.agent())
+        for _ in range(1 + RETRIES):
+            if await self._send(sample, body):
                 return
-            sample = await self._send(workloads.RETRIES, monotonic_s(), body)
+            sample = LoadSample(sample.kind, monotonic_s())
 
-    async def _send(
-        self, kind: str, planned_s: float, body: Body, manners: Manners = PATIENT
-    ) -> LoadSample:
-        samples = self.outcome.samples
-        if len(samples) >= self._setup.requests:
+    async def _send(self, sample: LoadSample, body: Body) -> bool:
+        """Whether the answer was whole."""
+        if len(self.outcome.samples) >= self._setup.requests:
             raise _Spent
-        sample = LoadSample(kind, planned_s)
-        samples.append(sample)
+        self.outcome.samples.append(sample)
         async with self._places:
-            await self._asker.ask(body, sample, manners)
-        return sample
+            await self._client.ask(body, sample)
+        return sample.code == OK
+
+
+async def _until_spent(work: Coroutine[Any, Any, object]) -> None:
+    with suppress(_Spent):
+        await work

@@ -21,9 +21,16 @@ PROMPT_TOKENS_LARGE = 8_192
 WINDOW_PARTS_LARGE = 2
 ANSWER_TOKENS_LONG = 512
 RETRY_S = 60.0
+# An unstreamed answer of more tokens is one that somebody waits for.
+WAITED_TOKENS_LEAST = 64
+TOOL_TOKENS_LEAST = 256
+TOOLS_S = 600.0
+# A refused request waits as long as `Retry-After` says before it comes again, and at least this.
+BACK_OFF_S = 1.0
 
 DEAD_JSON, OVERSIZED = "dead_json", "oversized_prompt"
 VOLATILE, UNBOUNDED, RETRY = "volatile_prefix", "unbounded_output", "retry"
+NOT_STREAMED, HASTY, TOOLS_AGAIN = "not_streamed", "hasty_retry", "tools_again"
 # What it is, and how to end it; in the order in which findings are told.
 KINDS: dict[str, tuple[str, str]] = {
     DEAD_JSON: (
@@ -46,6 +53,18 @@ KINDS: dict[str, tuple[str, str]] = {
         f"The same request again within {RETRY_S:.0f} seconds",
         "Send an Idempotency-Key, so that a retry is answered without being charged again.",
     ),
+    NOT_STREAMED: (
+        f"Not streamed, and an answer that may pass {WAITED_TOKENS_LEAST} tokens",
+        "Stream: the first token comes at once, and a client that leaves stops paying.",
+    ),
+    HASTY: (
+        "The same request again after a refusal, sooner than Retry-After said",
+        "Wait as long as Retry-After says, and twice as long each time, with some chance in it.",
+    ),
+    TOOLS_AGAIN: (
+        f"The same tool schemas of over {TOOL_TOKENS_LEAST} tokens as shortly before",
+        "Offer only the tools of this step, always in one order, and name a prompt_cache_key.",
+    ),
 }
 _START = re.compile(r'[{\[](?=\s{0,256}["{\[\d-])')
 
@@ -64,7 +83,8 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
 
     `output_tokens` were generated, or may be; `named_bound` is True where the client bounded them.
     `volatile_tokens` and `volatile_nano` are what a changing beginning has cost; `repeated` says
-    that the same request came shortly before.
+    that the same request came shortly before, `hasty` that it was refused then and told to wait for
+    longer. `tool_chars` is the size of tool schemas; `tools_again`: the same came shortly before.
     """
 
     texts: tuple[str, ...]
@@ -77,10 +97,17 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     volatile_tokens: int = 0
     volatile_nano: int = 0
     repeated: bool = False
+    hasty: bool = False
+    streams: bool = True
+    tool_chars: int = 0
+    tools_again: bool = False
 
 
 class WasteFinding(msgspec.Struct, frozen=True):
-    """One kind of waste: tokens and nano-USD that mending it would save, as an estimate."""
+    """One kind of waste: tokens and nano-USD that mending it would save, as an estimate.
+
+    Streaming saves no tokens but the wait for them; backing off saves requests.
+    """
 
     kind: str
     tokens: int
@@ -95,8 +122,11 @@ def find_waste(look: Look) -> tuple[WasteFinding, ...]:
         WasteFinding(VOLATILE, look.volatile_tokens, look.volatile_nano),
         _unbounded(look),
         _retry(look),
+        WasteFinding(NOT_STREAMED, _waited(look), 0),
+        WasteFinding(HASTY, 0, 0),
+        _input(TOOLS_AGAIN, _tool_tokens(look), look),
     )
-    return tuple(one for one in found if one.tokens > 0)
+    return tuple(one for one in found if one.tokens > 0 or (one.kind == HASTY and look.hasty))
 
 
 def large_from(window_tokens: int) -> int:
@@ -174,9 +204,23 @@ def _compact(value: object) -> str:
 
 
 def _dead_tokens(look: Look) -> int:
-    """Dead characters as tokens, at the rate that this prompt has shown."""
-    whole = sum(map(len, look.texts))
-    return dead_json(look.texts).chars * look.prompt_tokens // whole if whole else 0
+    return _as_tokens(dead_json(look.texts).chars, look)
+
+
+def _tool_tokens(look: Look) -> int:
+    tokens = _as_tokens(look.tool_chars, look) if look.tools_again else 0
+    return tokens if tokens > TOOL_TOKENS_LEAST else 0
+
+
+def _as_tokens(chars: int, look: Look) -> int:
+    """At the rate that this prompt has shown."""
+    whole = sum(map(len, look.texts)) + look.tool_chars
+    return chars * look.prompt_tokens // whole if whole else 0
+
+
+def _waited(look: Look) -> int:
+    waited = 0 if look.streams else look.output_tokens
+    return waited if waited > WAITED_TOKENS_LEAST else 0
 
 
 def _input(kind: str, tokens: int, look: Look) -> WasteFinding:

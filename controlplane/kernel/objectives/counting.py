@@ -37,14 +37,25 @@ INDICATORS = (
     BILLING,
     *(f"{STAGE}{name}" for name, _, _ in STAGES),
 )
+# Of several indicators: a request is good if it is so by each, or by any, that it counts for.
+ALL_OF, ANY_OF = "all_of", "any_of"
+COMPOSITES = (ALL_OF, ANY_OF)
 _INFER, _BILL = INDEX["s5_infer"], INDEX["s7_bill"]
+
+
+class IndicatorPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One indicator of a composite objective; the threshold is in the indicator's own unit."""
+
+    indicator: str
+    threshold: int = 0
 
 
 class WatchedObjective(msgspec.Struct, frozen=True, kw_only=True):
     """What gateways know of an objective. A scope that is empty, or -1, takes all.
 
     `threshold` is in microseconds, of the cache hit rate in millionths; `version` counts the
-    thresholds and scopes that it has had. Ids are 32 hex characters.
+    thresholds and scopes that it has had. A composite one has `parts` and no threshold. Ids are 32
+    hex characters.
     """
 
     id: str
@@ -55,7 +66,10 @@ class WatchedObjective(msgspec.Struct, frozen=True, kw_only=True):
     route: str = ""
     model: str = ""
     project: str = ""
+    pool: str = ""
+    region: str = ""
     prompt_bucket: int = ALL_BUCKETS
+    parts: tuple[IndicatorPart, ...] = ()
 
 
 class Finished(Protocol):
@@ -69,6 +83,10 @@ class Finished(Protocol):
     def model(self) -> str: ...
     @property
     def route(self) -> str: ...
+    @property
+    def pool(self) -> str: ...
+    @property
+    def region(self) -> str: ...
     @property
     def status(self) -> int: ...
     @property
@@ -98,12 +116,24 @@ def judge(objective: WatchedObjective, request: Finished, bucket: int) -> bool |
         and objective.model in ("", request.model)
         and objective.route in ("", request.route)
         and objective.project in ("", request.project)
+        and objective.pool in ("", request.pool)
+        and objective.region in ("", request.region)
         and objective.prompt_bucket in (ALL_BUCKETS, bucket)
     ):
         return None
-    if objective.indicator.startswith(STAGE):
-        return _within(request, INDEX[objective.indicator.removeprefix(STAGE)], objective.threshold)
-    return _JUDGES[objective.indicator](request, objective.threshold)
+    if not objective.parts:
+        return _judged(objective.indicator, objective.threshold, request)
+    told = [_judged(part.indicator, part.threshold, request) for part in objective.parts]
+    counting = [good for good in told if good is not None]
+    if not counting:
+        return None
+    return all(counting) if objective.indicator == ALL_OF else any(counting)
+
+
+def _judged(indicator: str, threshold: int, request: Finished) -> bool | None:
+    if indicator.startswith(STAGE):
+        return _within(request, INDEX[indicator.removeprefix(STAGE)], threshold)
+    return _JUDGES[indicator](request, threshold)
 
 
 def _served(request: Finished) -> bool | None:

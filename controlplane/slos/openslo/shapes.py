@@ -4,6 +4,8 @@ from typing import Any
 
 import msgspec
 
+from controlplane.kernel.objectives.counting import IndicatorPart
+
 VERSION = "openslo/v1"
 SOURCE = "sluice"
 
@@ -28,7 +30,10 @@ class Query(msgspec.Struct, forbid_unknown_fields=True):
     route: str = ""
     model: str = ""
     project: str = ""
+    pool: str = ""
+    region: str = ""
     prompt_bucket: int = -1
+    parts: tuple[IndicatorPart, ...] = ()
 
 
 class MetricSource(OpenSloShape):

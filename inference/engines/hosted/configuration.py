@@ -13,6 +13,8 @@ log = logging.getLogger(__name__)
 HOSTED_KINDS = ("openai", "azure", "anthropic", "other")
 LINE_BYTES_MAX = 4 * 1024 * 1024
 SILENCE_S_MAX = 300.0
+# Floor and ceiling of what is learned.
+SILENCE_S = (60.0, SILENCE_S_MAX)
 # Of OpenAI's and Azure's chats only the newer name of the bound covers models that think.
 OUTPUT_FIELD = {"openai": "max_completion_tokens", "azure": "max_completion_tokens"}
 
@@ -48,8 +50,15 @@ class Connection(msgspec.Struct, frozen=True):
     api_version: str = ""
     region: str = ""
 
-    def options(self, model: HostedModel, key: Account, credits: int) -> RemoteOptions:
+    def options(
+        self,
+        model: HostedModel,
+        key: Account,
+        credits: int,
+        silence_s: tuple[float, float] = SILENCE_S,
+    ) -> RemoteOptions:
         """Of the one model with the one key; raises ValueError."""
+        floor_s, ceiling_s = silence_s
         url = self.url
         if self.kind == "azure" and self.api_version:
             url = f"{url.rstrip('/')}/openai/deployments/{model.upstream}"
@@ -64,16 +73,21 @@ class Connection(msgspec.Struct, frozen=True):
             server=self.kind,
             api_version=self.api_version,
             # Some send nothing while a model thinks.
-            first_byte_timeout_s=SILENCE_S_MAX,
-            idle_timeout_s=SILENCE_S_MAX,
+            first_byte_timeout_s=ceiling_s,
+            idle_timeout_s=ceiling_s,
+            first_byte_floor_s=floor_s,
+            idle_floor_s=floor_s,
             key=key.secret,
         )
 
 
 class HostedConfiguration(msgspec.Struct, frozen=True):
-    """All connections; a model in several is one, balanced over them."""
+    """All connections; a model in several is one, balanced over them. `silence_s` are floor and
+    ceiling of how long a provider may be silent.
+    """
 
     connections: tuple[Connection, ...]
+    silence_s: tuple[float, float] = SILENCE_S
 
     @property
     def windows(self) -> dict[str, int]:
@@ -88,6 +102,8 @@ class HostedConfiguration(msgspec.Struct, frozen=True):
 def read_configuration(line: bytes, *, credits: int) -> HostedConfiguration:
     """Raises ValueError, which names the field and quotes no secret."""
     found = msgspec.json.decode(line, type=HostedConfiguration)
+    if not 0 < found.silence_s[0] <= found.silence_s[1] <= SILENCE_S_MAX:
+        raise ValueError(f"silence_s: must be two rising numbers of at most {SILENCE_S_MAX:g}")
     names = [each.name for each in found.connections]
     if len(set(names)) != len(names):
         raise ValueError("connections: a name occurs twice")
@@ -100,7 +116,7 @@ def read_configuration(line: bytes, *, credits: int) -> HostedConfiguration:
             log.error("connections[%r] is left out: %s", connection.name, error)
         else:
             kept.append(connection)
-    configuration = HostedConfiguration(tuple(kept))
+    configuration = HostedConfiguration(tuple(kept), found.silence_s)
     if len(configuration.windows) > MODELS_MAX:
         raise ValueError(f"connections: more than {MODELS_MAX} models")
     return configuration

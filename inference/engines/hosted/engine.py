@@ -66,7 +66,7 @@ class Upstream(RemoteEngine):
     def __init__(self, hosted: "HostedEngine", connection: Connection, place: Place) -> None:
         key = next(each for each in connection.keys if each.id == place[1])
         model = next(each for each in connection.models if each.name == place[2])
-        super().__init__(connection.options(model, key, hosted.facts.credits))
+        super().__init__(connection.options(model, key, hosted.facts.credits, hosted.silence_s))
         self.place = place
         self.jobs = 0
         self.made_of = connection, key, model
@@ -196,6 +196,11 @@ class HostedEngine:
             self._following.cancel()
         await asyncio.gather(*(each.close() for each in self._upstreams.values()))
         await asyncio.gather(*self._closing)
+
+    @property
+    def silence_s(self) -> tuple[float, float]:
+        """Floor and ceiling of how long a provider may be silent."""
+        return self._configuration.silence_s
 
     def limits(self, place: Place) -> KeyLimits:
         """Of a model at a key: providers count by both."""

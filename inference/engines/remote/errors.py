@@ -15,6 +15,10 @@ UNAUTHORIZED = frozenset({401, 402, 403})
 TRY_ELSEWHERE = frozenset({408, 409, 425, 429})
 STATUS = re.compile("[1-5][0-9]{2}")
 BILLING = re.compile(r"credit balance|billing|exceeded your current quota", re.I)
+CONTENT = frozenset({
+    "ResponsibleAIPolicyViolation", "content_filter", "content_policy_violation",
+    "moderation_blocked",
+})  # fmt: skip
 TOO_LONG = re.compile(
     r"context[ _](length|window|size)|maximum (context|prompt|input)|prompt is too long", re.I
 )
@@ -41,6 +45,8 @@ def refusal_of(status: int, body: bytes, *, key: str) -> ServerRefused:
         return ServerRefused("full", f"the server cannot take it now ({said})", status)
     if status < HTTP_BAD_REQUEST:
         return ServerRefused("bad_job", f"the server answered {said}; check --url", status)
+    if code in CONTENT:
+        return ServerRefused("content_filter", message or said, status)
     too_long = code == "context_length_exceeded" or TOO_LONG.search(message)
     return ServerRefused("too_long" if too_long else "bad_request", message or said, status)
 
@@ -51,6 +57,8 @@ def error_in_stream(error: Any, *, key: str) -> ServerRefused:
     code, _ = _error_of(body, key)
     status = int(code) if STATUS.fullmatch(code) else HTTP_SERVER_ERROR
     # Whatever else stands there, the request had been accepted.
+    if code in CONTENT:
+        status = HTTP_BAD_REQUEST
     client = HTTP_BAD_REQUEST <= status < HTTP_SERVER_ERROR
     return refusal_of(status if client else HTTP_SERVER_ERROR, body, key=key)
 

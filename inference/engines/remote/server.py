@@ -21,6 +21,7 @@ from inference.contract.capabilities import Capability
 from inference.engines.remote.errors import clean, refusal_of
 from inference.engines.remote.events import EventReader
 from inference.engines.remote.kinds import AUTO, BEARER, KINDS, kind_at, kind_of_owner, version_of
+from inference.engines.remote.patience import Patience, Silence
 from inference.errors import JobRefused, ModelError
 
 KEY_VARIABLE = "SLUICE_UPSTREAM_KEY"
@@ -29,6 +30,9 @@ CREDITS = 64
 CONNECT_TIMEOUT_S = 5.0
 FIRST_BYTE_TIMEOUT_S = 120.0
 IDLE_TIMEOUT_S = 60.0
+# Of what is learned up to these.
+FIRST_BYTE_FLOOR_S = 60.0
+IDLE_FLOOR_S = 30.0
 WRITE_TIMEOUT_S = 30.0
 # Shorter than what servers keep, so that a connection is not used just as it is closed.
 KEEPALIVE_S = 2.0
@@ -87,6 +91,8 @@ class RemoteOptions:
     connect_timeout_s: float = CONNECT_TIMEOUT_S
     first_byte_timeout_s: float = FIRST_BYTE_TIMEOUT_S
     idle_timeout_s: float = IDLE_TIMEOUT_S
+    first_byte_floor_s: float = FIRST_BYTE_FLOOR_S
+    idle_floor_s: float = IDLE_FLOOR_S
     key: str = field(default_factory=lambda: os.environ.get(KEY_VARIABLE, ""), repr=False)
 
     def __post_init__(self) -> None:
@@ -110,7 +116,8 @@ class RemoteOptions:
         ends = self.kv_events.split(",") if self.kv_events else []
         if len(ends) > 2 or not all(each.startswith(("tcp://", "ipc://")) for each in ends):
             raise ValueError("--kv-events: must be tcp:// or ipc:// addresses, at most two")
-        for flag in ("connect_timeout", "first_byte_timeout", "idle_timeout"):
+        times = ("connect_timeout", "first_byte_timeout", "idle_timeout")
+        for flag in (*times, "first_byte_floor", "idle_floor"):
             if not 0 < getattr(self, f"{flag}_s") < inf:
                 raise ValueError(f"--{flag.replace('_', '-')}: must be more than 0 seconds")
         if not (self.key.isascii() and self.key.isprintable()) or self.key != self.key.strip():
@@ -157,6 +164,9 @@ class Server:
     def __init__(self, options: RemoteOptions) -> None:
         self._options = options
         self.kind, self.version = options.server, ""
+        # How long it may be silent before an answer, and within one.
+        self.begins = Patience(options.first_byte_floor_s, options.first_byte_timeout_s)
+        self.goes_on = Patience(options.idle_floor_s, options.idle_timeout_s)
         # Learns from the status and the headers of each answer.
         self.told_head: Callable[[int, Mapping[str, str]], None] | None = None
         self._query = f"?{urlencode({'api-version': options.api_version})}"
@@ -291,22 +301,22 @@ class Server:
         TimeoutError (silence, or `end_s` on the loop's clock) or an error of the connection.
         """
         now, reader, wanted = asyncio.get_running_loop().time, EventReader(), True
-        async with asyncio.timeout_at(
-            min(end_s, now() + self._options.first_byte_timeout_s)
-        ) as bound:
-            async with self._client.stream(
-                "POST",
-                self._options.url + path + self._query,
-                content=body,
-                headers=_JSON | headers,
-            ) as response:
-                await self._check(response)
-                async for data in response.aiter_raw():
-                    heard()
-                    for event in reader.feed(data):
-                        wanted = wanted and take(event)
-                    wait_s = self._options.idle_timeout_s if wanted else TAIL_WAIT_S
-                    bound.reschedule(min(end_s, now() + wait_s))
+        silence = Silence(now, self.begins, self.goes_on)
+        first_s = self.begins.seconds(len(body))
+        url = self._options.url + path + self._query
+        async with (
+            silence,
+            asyncio.timeout_at(min(end_s, now() + first_s)) as bound,
+            self._client.stream("POST", url, content=body, headers=_JSON | headers) as response,
+        ):
+            await self._check(response)
+            async for data in response.aiter_raw():
+                heard()
+                silence.broken()
+                for event in reader.feed(data):
+                    wanted = wanted and take(event)
+                wait_s = self.goes_on.seconds() if wanted else TAIL_WAIT_S
+                bound.reschedule(min(end_s, now() + wait_s))
 
     async def whole(
         self, path: str, body: bytes, *, end_s: float, headers: dict[str, str]

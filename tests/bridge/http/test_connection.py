@@ -175,7 +175,7 @@ async def test_a_head_may_have_as_much_as_the_bound(port: int) -> None:
 
 
 async def test_heads_that_drip_are_cut(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
-    monkeypatch.setattr(head_module, "HEAD_S_MAX", 0.3)
+    monkeypatch.setattr(DOORS, "head_s", 0.3)
     drip = [b"GET /a HTTP/1.1\r\n", *[b"x: a\r\n"] * 10]
     (answer,) = await told(port, *drip, pause_s=0.05)
     assert (answer.status, answer.error["code"]) == (408, "request_timeout")
@@ -188,7 +188,7 @@ async def test_heads_that_drip_are_cut(monkeypatch: pytest.MonkeyPatch, port: in
 async def test_a_slow_answer_is_not_cut_for_the_next_head(
     monkeypatch: pytest.MonkeyPatch, app: Echo, port: int
 ) -> None:
-    monkeypatch.setattr(head_module, "HEAD_S_MAX", 0.1)
+    monkeypatch.setattr(DOORS, "head_s", 0.1)
     asking = asyncio.create_task(
         told(port, b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\nGET /a HT", pause_s=0.5)
     )

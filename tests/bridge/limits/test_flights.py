@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.bridge.limits import redis_link
 from controlplane.bridge.limits.buckets import LimitBucket
 from controlplane.bridge.limits.flights import APART_S_MAX, SHARED, Flights
 from controlplane.bridge.limits.limiter import RedisLimiter
 from controlplane.bridge.limits.rate_share import Division, Gateways
+from controlplane.gateway.nodes.measured.times import LearnedBound
 from controlplane.gateway.ports import Allowance
 from controlplane.gateway.snapshot import EMPTY
 from controlplane.kernel.clock import monotonic_s
@@ -34,7 +34,7 @@ Make = Callable[..., RedisLimiter]
 @pytest.fixture
 async def make(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Make]:
     # What is counted is asked here: on a busy machine Redis must not count as away by chance.
-    monkeypatch.setattr(redis_link, "REPLY_S_MAX", BACK_S_MAX)
+    monkeypatch.setattr(LearnedBound, "seconds", BACK_S_MAX)
     made: list[RedisLimiter] = []
 
     def make_limiter(counting: Gateways | None = None) -> RedisLimiter:

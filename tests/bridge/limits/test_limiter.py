@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 import redis
 
-from controlplane.bridge.limits import redis_link
 from controlplane.bridge.limits.limiter import TAKES_WAITING_MAX, UNLIMITED, RedisLimiter
-from controlplane.bridge.limits.redis_link import REPLY_S_MAX
+from controlplane.bridge.limits.redis_link import REPLY
+from controlplane.gateway.nodes.measured.times import LearnedBound
 from controlplane.gateway.snapshot import EMPTY, Limits, ProjectRecord, Snapshot
 from controlplane.kernel.clock import monotonic_s
 from tests.support.racer import gateways_of, limited_key
@@ -30,7 +30,7 @@ Make = Callable[..., RedisLimiter]
 
 @pytest.fixture
 async def make(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Make]:
-    monkeypatch.setattr(redis_link, "REPLY_S_MAX", PATIENT_S)
+    monkeypatch.setattr(LearnedBound, "seconds", PATIENT_S)
     made: list[RedisLimiter] = []
 
     def make_limiter(gateways: int = 1, snapshot: Snapshot = EMPTY) -> RedisLimiter:
@@ -269,7 +269,7 @@ async def test_a_slow_redis_counts_as_away_and_comes_back(
     limiter = make()
     await limiter.wait_shared(BACK_S_MAX)
     await admitted(limiter, 1, requests=1_000)
-    monkeypatch.setattr(redis_link, "REPLY_S_MAX", REPLY_S_MAX)
+    monkeypatch.setattr(LearnedBound, "seconds", REPLY.floor_s)
     sleeper = threading.Thread(
         target=_sleep,
     )

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from controlplane.bridge.money import ledger as ledger_module
 from controlplane.bridge.money.ledger import PostgresLedger
 from controlplane.gateway.ports import Hold, LedgerAway
 from inference.contract.frames import Report, Timing, Usage
@@ -131,10 +130,8 @@ async def test_the_server_is_killed_and_started_under_load(
     check_books(load)
 
 
-async def test_a_settlement_outlives_its_waiter(
-    ledger: PostgresLedger, servers: Servers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ledger_module, "SETTLE_WAIT_S", 0.2)
+async def test_a_settlement_outlives_its_waiter(ledger: PostgresLedger, servers: Servers) -> None:
+    ledger.settle_s = 0.2
     hold = make_hold(100, ORG_A)
     await ledger.hold(hold)
     servers.postgres.kill()
@@ -157,7 +154,7 @@ async def test_a_report_never_overtakes_its_gateway_s_settlement(
     rows(f"REVOKE EXECUTE ON FUNCTION {SETTLE} FROM sluice_gateway")
     try:
         with monkeypatch.context() as patch, pytest.raises(LedgerAway, match="not durable"):
-            patch.setattr(ledger_module, "SETTLE_WAIT_S", 0.2)
+            patch.setattr(ledger, "settle_s", 0.2)
             await ledger.settle(settlement_of(hold, 60))
         if early:
             assert not await ledger.settle_report(cancelled(hold))

@@ -96,17 +96,15 @@ async def test_who_gives_up_while_waiting_disturbs_nobody(
     assert await asyncio.gather(*asked) == list(range(module.CONNECTIONS_MAX))
 
 
-async def test_a_late_answer_is_nobodys(
-    client: SafetyClient, scorer: SlowScorer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_late_answer_is_nobodys(client: SafetyClient, scorer: SlowScorer) -> None:
     scorer.wait_s = 1.0
-    monkeypatch.setattr(module, "SCORE_S_MAX", 0.1)
+    client.score_s = 0.1
     began = time.monotonic()
     with pytest.raises(TimeoutError):
         await client.score("1")
     assert time.monotonic() - began < 1.0
     scorer.wait_s = 0.0
-    monkeypatch.setattr(module, "SCORE_S_MAX", 60.0)
+    client.score_s = 60.0
     await asyncio.sleep(1.0)
     assert await client.score("2") == 2
 

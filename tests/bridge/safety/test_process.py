@@ -18,10 +18,10 @@ from tests.support.classifier import FINE, FOUL, START_S_MAX, classifier, warm
 
 
 @pytest.fixture
-async def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SafetyClient]:
+async def client(tmp_path: Path) -> AsyncIterator[SafetyClient]:
     """It waits for a score as long as a busy machine takes: what is asked here is the score."""
-    monkeypatch.setattr(module, "SCORE_S_MAX", START_S_MAX)
     async with classifier(tmp_path) as made:
+        made.score_s = START_S_MAX
         yield made
 
 
@@ -35,7 +35,7 @@ async def test_gateways_of_a_host_share_one_process(
         assert await second.wait() == 0
     assert await client.score(FOUL) > 0.9
     # Another gateway has the same scores.
-    other = SafetyClient(tmp_path / "safety.sock")
+    other = SafetyClient(tmp_path / "safety.sock", START_S_MAX)
     assert await other.score(FOUL) == await client.score(FOUL)
     await other.close()
     # One that runs is not started again.

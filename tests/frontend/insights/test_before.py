@@ -12,6 +12,7 @@ import pytest
 from controlplane.insights.hygiene import KeyHygiene, Waste, WasteTotals
 from controlplane.insights.stage_map import stage_map_read
 from controlplane.kernel.histogram import Histogram
+from controlplane.kernel.insights.fixes import OTHER
 from controlplane.kernel.insights.hygiene import DEAD_JSON, KINDS, RETRY
 from controlplane.telemetry.selectors import EVERYONE
 from controlplane.telemetry.tiers import DAY_S, HOUR_S, QUARTER_S
@@ -121,7 +122,7 @@ def test_days_end_with_the_present_hour_and_those_before_end_where_they_begin() 
 
 
 def test_a_key_that_was_not_there_before_begins_at_nothing() -> None:
-    waste = Waste(DEAD_JSON, 1, 10, 100)
+    waste = Waste(DEAD_JSON, OTHER, 1, 10, 100)
     one = KeyHygiene(uuid.uuid4(), "new", 3, 3, 30, 300, [waste])
     (shown,) = key_rows(WasteTotals(one, [one]), WasteTotals(one, []))
     assert shown.before == "before: 0 requests, $0.00" and shown.wastes[0].now == waste

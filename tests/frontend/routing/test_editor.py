@@ -10,7 +10,7 @@ from django.template import Context, Template
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controlplane.kernel.rules import Match, RouteRule, Step, Target
+from controlplane.kernel.rules import SIZE_CLASSES, Match, RouteRule, Step, Target
 from controlplane.routing.rulesjson import read_rules, write_rules
 from frontend.routing import editor
 from frontend.routing.editor import (
@@ -30,8 +30,12 @@ WORDS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]
 NAMES = st.from_regex(r"[a-z][a-z0-9.-]{0,5}", fullmatch=True)
 SETS = st.frozensets(WORDS, max_size=3)
 TARGETS = st.builds(
-    Target, model=NAMES, pool=st.none() | NAMES, weight=st.integers(1, 1_000)
-)  # fmt: skip
+    Target,
+    model=NAMES,
+    pool=st.none() | NAMES,
+    weight=st.integers(1, 1_000),
+    size_class=st.none() | st.sampled_from(SIZE_CLASSES),
+)
 STEPS = st.builds(
     Step,
     targets=st.lists(TARGETS, min_size=1, max_size=3).map(tuple),
@@ -59,6 +63,7 @@ RULES = st.builds(
     degrade_order=st.none() | st.integers(0, 1_000),
     continues_lost=st.booleans(),
     widen=st.booleans(),
+    shadow_class=st.none() | st.sampled_from(SIZE_CLASSES),
 )
 FORM = Template(
     '{% for rule in form %}{% include "routing/parts/rule_form.html" with edit="/" %}{% endfor %}'
@@ -103,10 +108,10 @@ def test_the_form_knows_every_field_of_rules() -> None:
         return {field.name for field in msgspec.structs.fields(of)}
 
     assert fields(Match) == {*editor.LISTS, *editor.BOXES, *editor.SIZES}
-    rest = {"name", "version", "match", "steps"}
+    rest = {"name", "version", "match", "steps", "shadow_class"}
     assert fields(RouteRule) == {*editor.NUMBERS, *editor.FLAGS, *rest}
     assert fields(Step) == {"targets", "queue_s"}
-    assert fields(Target) == {"model", "pool", "weight"}
+    assert fields(Target) == {"model", "pool", "weight", "size_class"}
 
 
 def test_buttons_add_move_and_remove_and_say_what_is_looked_at_next() -> None:

@@ -9,10 +9,18 @@ import msgspec
 import pytest
 
 from controlplane.gateway.after import hygiene
-from controlplane.gateway.after.hygiene import CHECKS_AT_ONCE, THINNED, HygieneWatch
+from controlplane.gateway.after.hygiene import CHECKS_AT_ONCE, THINNED, HygieneWatch, Past
 from controlplane.gateway.openai.chat import parse
-from controlplane.gateway.ports import Inspected
-from controlplane.kernel.insights.hygiene import DEAD_JSON, RETRY, RETRY_S, UNBOUNDED
+from controlplane.gateway.ports import Allowance, Inspected, Room
+from controlplane.kernel.insights.hygiene import (
+    BACK_OFF_S,
+    DEAD_JSON,
+    HASTY,
+    RETRY,
+    RETRY_S,
+    TOOLS_S,
+    UNBOUNDED,
+)
 from tests.support.fleet import MODEL
 from tests.support.ports import KEY_ID, MemoryHygiene
 from tests.support.serving import Serving
@@ -42,6 +50,16 @@ async def test_findings_are_told_with_what_they_cost_and_no_text(serving: Servin
     assert "Harbour" not in msgspec.json.encode(one).decode()
     await told(serving, body(f"{DEAD} A pool?", max_tokens=4))
     assert [each.kind for each in seen[1].findings] == [DEAD_JSON, RETRY]
+
+
+async def test_who_comes_again_at_once_after_a_refusal_is_told_apart(serving: Serving) -> None:
+    limiter = serving.under_test.limiter
+    room = Room("requests", "key", 60, 0, 20.0)
+    limiter.answer = Allowance(allowed=False, rooms=(room,), refused_by=room, retry_after_s=7.0)
+    await told(serving, body("Hello", max_tokens=4), status=429)
+    seen = await told(serving, body("Hello", max_tokens=4), status=429)
+    assert [(one.tokens, one.nano, one.looked) for one in seen] == [(0, 0, True)] * 2
+    assert [[each.kind for each in one.findings] for one in seen] == [[], [HASTY]]
 
 
 async def test_a_refused_request_is_not_counted(serving: Serving) -> None:
@@ -94,13 +112,40 @@ def test_the_same_again_is_seen_for_a_minute_and_by_the_same_key(clock: Clock) -
     watch = HygieneWatch(MemoryHygiene())
     spelled = [json.dumps(body("Hello"), indent=indent).encode() for indent in (None, 2)]
     ask, same = (parse(each) for each in spelled)
-    assert not watch.came_before(KEY_ID, ask)
-    assert not watch.came_before("f" * 32, ask)
+    assert not watch.past(KEY_ID, ask).repeated
+    watch.remember(KEY_ID, ask)
+    assert not watch.past("f" * 32, ask).repeated
     clock.now_s += RETRY_S - 1
     # Its length is part of the request, so that the sample is the same; its spelling is not.
-    assert watch.came_before(KEY_ID, msgspec.structs.replace(same, bytes=ask.bytes))
-    clock.now_s += RETRY_S + 1
-    assert not watch.came_before(KEY_ID, ask)
+    assert watch.past(KEY_ID, msgspec.structs.replace(same, bytes=ask.bytes)).repeated
+    clock.now_s += 2
+    assert not watch.past(KEY_ID, ask).repeated
+
+
+def test_a_refused_request_that_comes_again_before_its_time_is_hasty(clock: Clock) -> None:
+    watch = HygieneWatch(MemoryHygiene())
+    ask = parse(json.dumps(body("Hello")).encode())
+    watch.remember(KEY_ID, ask, wait_s=5.0)
+    assert watch.past(KEY_ID, ask) == Past(hasty=True)
+    clock.now_s += 5.0
+    assert watch.past(KEY_ID, ask) == Past()
+    # However short the wait was that it was told.
+    watch.remember(KEY_ID, ask, wait_s=0.0)
+    clock.now_s += BACK_OFF_S / 2
+    assert watch.past(KEY_ID, ask).hasty
+
+
+def test_tools_are_known_again_in_another_conversation(clock: Clock) -> None:
+    watch = HygieneWatch(MemoryHygiene())
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    asks = [parse(json.dumps(body(text, tools=[tool])).encode()) for text in ("one", "two")]
+    bare = parse(json.dumps(body("three")).encode())
+    watch.remember(KEY_ID, asks[0])
+    watch.remember(KEY_ID, bare)
+    assert watch.past(KEY_ID, asks[1]) == Past(tools_again=True)
+    assert not watch.past(KEY_ID, parse(json.dumps(body("four")).encode())).tools_again
+    clock.now_s += TOOLS_S
+    assert not watch.past(KEY_ID, asks[1]).tools_again
 
 
 def test_a_large_integer_in_a_tool_is_looked_at_too() -> None:
@@ -108,6 +153,5 @@ def test_a_large_integer_in_a_tool_is_looked_at_too() -> None:
     tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
     watch = HygieneWatch(MemoryHygiene())
     ask = parse(json.dumps(body("hi", tools=[tool])).encode())
-    assert not watch.has_come(KEY_ID, ask)
-    assert not watch.came_before(KEY_ID, ask)
-    assert watch.has_come(KEY_ID, ask)
+    watch.remember(KEY_ID, ask)
+    assert watch.past(KEY_ID, ask).repeated

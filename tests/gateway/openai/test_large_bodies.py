@@ -265,10 +265,8 @@ async def test_a_key_without_requests_is_told_before_its_large_body_has_come(
     assert (answer.status, answer.error["code"]) == (429, "rate_limit_exceeded")
 
 
-async def test_a_body_that_does_not_end_is_cut(
-    monkeypatch: pytest.MonkeyPatch, serving: Serving
-) -> None:
-    monkeypatch.setattr("controlplane.gateway.s1_admission.body.BODY_READ_S_MAX", 0.2)
+async def test_a_body_that_does_not_end_is_cut(serving: Serving) -> None:
+    serving.under_test.world.body_s = 0.2
     pieces = [head("Content-Length: 50"), *[b"{"] * 20]
     (answer,) = await told(serving.under_test.port, *pieces, pause_s=0.05)
     assert (answer.status, answer.error["code"]) == (408, "request_timeout")

@@ -10,7 +10,8 @@ import pytest
 from controlplane.gateway.answer import Piece
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
-from controlplane.gateway.s6_finish.finisher import CONTENT_FILTER, Finisher
+from controlplane.gateway.refusal import CONTENT_FILTER
+from controlplane.gateway.s6_finish.finisher import Finisher
 from inference.contract.frames import Output, Sampling
 from inference.contract.parts import TokenLogprob
 from inference.text.model_text import ModelText

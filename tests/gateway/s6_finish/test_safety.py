@@ -13,7 +13,6 @@ from controlplane.gateway.s6_finish.safety import (
     UNCHECKED,
     SafetyFilter,
     find_pattern,
-    luhn_valid,
 )
 from tests.support.ports import WordSafety
 
@@ -90,11 +89,6 @@ def test_what_only_resembles_a_pattern_passes(text: str) -> None:
 )
 def test_numbers_beside_a_card_do_not_hide_it(text: str) -> None:
     assert find_pattern(text) == "card"
-
-
-def test_check_digit() -> None:
-    assert luhn_valid("79927398713")
-    assert not any(luhn_valid(f"7992739871{digit}") for digit in "012456789")
 
 
 @given(

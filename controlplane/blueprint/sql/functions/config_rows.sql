@@ -84,7 +84,8 @@ BEGIN
                     WHERE o.project = p.id AND b.scope = 'users' AND b.lim < 4000000000000000000
                 ), ''),
                 'keeps_days', p.keeps_days,
-                'content_key', coalesce(encode(p.content_key, 'hex'), '')
+                'content_key', coalesce(encode(p.content_key, 'hex'), ''),
+                'policies', nullif(p.policies, '{}')
             )
         ) ORDER BY p.id), '[]')
         FROM projects p WHERE p.id = ANY (picked)

@@ -92,7 +92,10 @@ WITH override_rows AS (
         'route', o.route,
         'model', o.model,
         'project', replace(coalesce(o.project::text, ''), '-', ''),
-        'prompt_bucket', o.prompt_bucket
+        'pool', o.pool,
+        'region', o.region,
+        'prompt_bucket', o.prompt_bucket,
+        'parts', o.parts
     ) AS body
     FROM slo_objectives o WHERE o.enabled AND o.ended_at IS NULL
 ), shed_rows AS (

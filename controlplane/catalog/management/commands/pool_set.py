@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from controlplane.catalog.models import PoolRole, Task
+from controlplane.catalog.models import PlanMode, PoolRole, Task
 from controlplane.catalog.pools import pool_draft, pool_set
 from controlplane.catalog.selectors import pool_find
 from controlplane.core.arguments import arguments_named
@@ -23,6 +23,7 @@ FIELDS = {
     "card_hour_micro": "--card-hour",
     "cards_per_node": "--cards",
     "separate_caches": "--separate-caches",
+    "plan_mode": "--plan-mode",
 }
 
 
@@ -49,6 +50,9 @@ class Command(BaseCommand):
         add("--cards", dest="cards_per_node", type=int, metavar="N", help="GPUs per node")
         add("--separate-caches", action=BooleanOptionalAction,
             help="use only nodes that isolate the prefix caches of tenants")  # fmt: skip
+        add("--plan-mode", choices=PlanMode.values,
+            help="who follows its plan: nobody, autoscalers, or autoscalers and agents",
+            )  # fmt: skip
 
     def handle(self, *args: Any, **options: Any) -> None:
         known = pool_find(name=options["name"])

@@ -69,6 +69,25 @@ class Bound(msgspec.Struct, frozen=True):
         return min(max(FACTOR * (high_s + ahead_s), self.floor_s), self.cap_s)
 
 
+class LearnedBound:
+    """A limit that follows what was measured; what ran into it counts as that long, or a bound that
+    is too short could never grow.
+    """
+
+    __slots__ = ("_bound", "_spread")
+
+    def __init__(self, bound: Bound) -> None:
+        self._bound = bound
+        self._spread = Spread()
+
+    @property
+    def seconds(self) -> float:
+        return self._bound.of(self._spread)
+
+    def took(self, seconds: float) -> None:
+        self._spread.record(seconds)
+
+
 class FirstToken(msgspec.Struct, frozen=True):
     """One wait for a first token, and the uncached prompt tokens that stood before it."""
 

@@ -10,6 +10,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from controlplane.insights.client import OK, Client, Refused, gateway_url, key_from_environment
+from controlplane.kernel.insights.fixes import AGENTS, CURL
+from controlplane.kernel.insights.hygiene import NOT_STREAMED
 from controlplane.kernel.money import usd_text
 
 STDIN = "-"
@@ -30,10 +32,14 @@ class Command(BaseCommand):
             default=os.environ.get(URL_VARIABLE),
             help=f"gateway URL (default: {URL_VARIABLE}, or the local Sluice)",
         )
+        parser.add_argument(
+            "--client", choices=AGENTS, default=CURL, help="whom fixes are told for, as code"
+        )
         parser.add_argument("--json", action="store_true", help="print the raw response")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        client = Client(gateway_url(options["url"]), key_from_environment())
+        agent = AGENTS[options["client"]]
+        client = Client(gateway_url(options["url"]), key_from_environment(), agent=agent)
         try:
             status, told = client.post("/v1/preflight", _read(options["file"]))
         except Refused as error:
@@ -74,12 +80,22 @@ def lines(told: dict[str, Any]) -> list[str]:
             f"Limit of the {limit['scope']}: {limit['remaining']:,} of {limit['limit']:,}"
             f" {limit['dimension']} left{' – binds' if limit['binds'] else ''}"
         )
+    streaming = told["streaming"]
+    if not streaming["asked"]:
+        found.append("Not streamed: the first token is seen when the last is. To stream it:")
+        found += _indented(streaming["code"])
+    elif not streaming["includes_usage"]:
+        found.append("Streamed, without stream_options.include_usage: tokens are not told.")
     for one in told["hygiene"]:
-        found.append(
-            f"{one['kind']}: {one['what']}: {one['tokens']:,} tokens,"
-            f" about {usd_text(one['saves_nano'])} USD. {one['fix']}"
-        )
+        saves = f", about {usd_text(one['saves_nano'])} USD" if one["saves_nano"] else ""
+        found.append(f"{one['kind']}: {one['what']}: {one['tokens']:,} tokens{saves}. {one['fix']}")
+        if one["kind"] != NOT_STREAMED:
+            found += _indented(one["code"])
     return found
+
+
+def _indented(code: str) -> list[str]:
+    return ["    " + line for line in code.splitlines()]
 
 
 def _read(file: str) -> bytes:

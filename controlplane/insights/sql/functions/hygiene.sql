@@ -1,4 +1,5 @@
--- A writer repeats the whole hour so far, so that a repeat after a lost answer changes nothing.
+-- A writer repeats the whole hour so far, so that a repeat after a lost answer changes nothing. Of
+-- `p_ids` each has organization, project, key and client.
 CREATE OR REPLACE FUNCTION insights_hygiene_count(
     p_writer uuid, p_hour_s bigint[], p_ids text[], p_model text[], p_kind text[], p_figures text[]
 ) RETURNS integer
@@ -7,15 +8,15 @@ SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     written integer;
 BEGIN
-    INSERT INTO hygiene_hours (hour, writer, organization, project, key, model, kind,
+    INSERT INTO hygiene_hours (hour, writer, organization, project, key, client, model, kind,
                                requests, tokens, nano)
-    SELECT to_timestamp(h.hour_s), p_writer, i.ids[1], i.ids[2], i.ids[3], h.model, h.kind,
-           n.f[1], n.f[2], n.f[3]
+    SELECT to_timestamp(h.hour_s), p_writer, i.ids[1]::uuid, i.ids[2]::uuid, i.ids[3]::uuid,
+           coalesce(i.ids[4], 'other'), h.model, h.kind, n.f[1], n.f[2], n.f[3]
     FROM unnest(p_hour_s, p_ids, p_model, p_kind, p_figures)
              AS h(hour_s, ids, model, kind, figures),
-         LATERAL (SELECT h.ids::uuid[] OFFSET 0) AS i(ids),
+         LATERAL (SELECT h.ids::text[] OFFSET 0) AS i(ids),
          LATERAL (SELECT h.figures::bigint[] OFFSET 0) AS n(f)
-    ON CONFLICT (hour, organization, project, key, model, kind, writer)
+    ON CONFLICT (hour, organization, project, key, client, model, kind, writer)
         DO UPDATE SET requests = excluded.requests, tokens = excluded.tokens, nano = excluded.nano;
     GET DIAGNOSTICS written = ROW_COUNT;
     RETURN written;

@@ -1,29 +1,16 @@
 // The playground: a conversation with one model or two, measured as a client sees it.
 import { LANGUAGES } from "./code.js";
+import { freshToken } from "./token.js";
 import { Side } from "./turns.js";
 
 const form = document.getElementById("ask");
 const byId = (id) => document.getElementById(id);
-const TOKEN_SPARE_MS = 30_000;
 const PICTURES_MAX = 4;
 const NUMBERS = ["temperature", "top_p", "max_tokens", "seed"];
-let token = null;
 let running = null;
 let pictures = [];
 // What a kept request had besides that has no field here is sent as it was.
 let besides = {};
-
-async function freshToken() {
-  const project = form.project.value;
-  if (token && token.project === project && token.until > Date.now()) return token.text;
-  const asked = new FormData();
-  for (const name of ["project", "csrfmiddlewaretoken"]) asked.set(name, form[name].value);
-  const answer = await fetch(form.dataset.tokenUrl, { method: "POST", body: asked });
-  if (!answer.ok) throw new Error("Your session has ended or your role changed. Reload the page.");
-  const made = await answer.json();
-  token = { text: made.token, project, until: Date.now() + made.lifetime_s * 1000 - TOKEN_SPARE_MS };
-  return token.text;
-}
 
 function fail(message) {
   byId("ask-error").textContent = message;
@@ -93,7 +80,7 @@ async function send() {
   let bearer;
   try {
     parameters();
-    bearer = await freshToken();
+    bearer = await freshToken(form);
     if (running !== own) return;
     const message = written();
     if (active.some((side) => side.waits)) active.forEach((side) => { if (side.waits) side.answerCalls(); });

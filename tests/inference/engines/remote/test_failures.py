@@ -31,6 +31,8 @@ __all__ = ["rig", "upstream"]
         (422, {"message": "no such thing"}, "bad_request"),
         (400, {"message": "x", "code": "context_length_exceeded"}, "too_long"),
         (400, {"message": "This model's maximum context length is 9"}, "too_long"),
+        (400, {"message": "not this", "code": "content_filter"}, "content_filter"),
+        (400, {"message": "not this", "code": "content_policy_violation"}, "content_filter"),
         (401, {"message": f"Incorrect key {KEY}"}, "full"),
         (403, {"message": "no"}, "full"),
         (404, {"message": "no model"}, "unknown_model"),
@@ -59,6 +61,14 @@ async def test_a_message_is_cleaned_and_bounded(rig: Rig, caplog: pytest.LogCapt
     assert refused.isprintable() and len(refused) <= MESSAGE_CHARS_MAX + 1
     assert "HTTP 400" in caplog.text
     assert "canary" not in caplog.text and KEY not in caplog.text
+
+
+async def test_content_that_is_refused_in_the_stream_is_no_fault_of_the_server(rig: Rig) -> None:
+    job = make_job()
+    exchange = await rig.submit(job)
+    await exchange.begin()
+    await exchange.event('{"error": {"message": "no", "code": "content_filter"}}')
+    assert (await rig.refused(job)).code == "content_filter"
 
 
 @pytest.mark.parametrize("kind", ["application/json", ""])

@@ -9,7 +9,7 @@ REVOKE = "REVOKE UPDATE (sealed, digest) ON slo_channels FROM sluice_app"
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("slos", "0003_learned_budgets"),
+        ("slos", "0004_scopes_and_parts"),
     ]
 
     operations = [

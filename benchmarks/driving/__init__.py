@@ -1,0 +1,1 @@
+"""`sluice load` itself: beside `vllm bench serve`, and as fast as it goes: `make bench-load`."""

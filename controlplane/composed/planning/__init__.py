@@ -1,0 +1,1 @@
+"""Nodes per pool from objectives, measured rates and a forecast, and such plans replayed."""

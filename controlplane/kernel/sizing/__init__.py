@@ -1,0 +1,1 @@
+"""Size class by request: what is seen of it, and the classifier that picks."""

@@ -1,0 +1,143 @@
+"""What size classes did of late: choices by tenant, what moved up, how long a choice took, and what
+they saved against the largest model for everything, at the list prices of each day.
+"""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time, timedelta
+from typing import NamedTuple
+
+from controlplane.catalog.selectors import model_list, price_in_force
+from controlplane.core.audit.entries import Actor
+from controlplane.core.permissions import Action
+from controlplane.kernel.histogram import Histogram
+from controlplane.kernel.price import Price, TokenCounts, charge_nano
+from controlplane.kernel.receipt import SizeChoice, read_receipt
+from controlplane.kernel.rules import SIZE_CLASSES, RouteRule, SizeClass
+from controlplane.routing.traffic import read_sample
+from controlplane.telemetry.selectors_traffic import TrafficRow
+from controlplane.tenants.access import require
+from controlplane.tenants.selectors import ORGANIZATIONS_MAX, organization_names
+
+HOURS = 24
+ROWS_MAX = 5_000
+READ_S_MAX = 2.0
+TENANTS_SHOWN_MAX = 20
+SHARES = (0.5, 0.95, 0.99)
+NS_PER_US = 1_000
+ONE_DAY = timedelta(days=1)
+
+Prices = Mapping[tuple[str, date], Price | None]
+
+
+@dataclass
+class SizeTally:
+    """Some requests by the class that was `chosen` and the one that `served`, and by what decided.
+
+    Costs in nano-USD: of the model that served, of what was chosen, and of the largest; `unpriced`
+    are those of which one has no price.
+    """
+
+    requests: int = 0
+    chosen: dict[SizeClass, int] = field(default_factory=lambda: dict.fromkeys(SIZE_CLASSES, 0))
+    served: dict[SizeClass, int] = field(default_factory=lambda: dict.fromkeys(SIZE_CLASSES, 0))
+    retries: int = 0
+    named: int = 0
+    bounds: int = 0
+    shadow: int = 0
+    cost_nano: int = 0
+    chosen_nano: int = 0
+    largest_nano: int = 0
+    unpriced: int = 0
+
+    def add(self, choice: SizeChoice, costs: tuple[int, int, int] | None) -> None:
+        self.requests += 1
+        self.chosen[choice.chosen] += 1
+        self.served[choice.served] += 1
+        self.retries += choice.by == "retry"
+        self.named += choice.by == "request"
+        self.bounds += choice.by == "bounds"
+        self.shadow += choice.by == "shadow"
+        if costs is None:
+            self.unpriced += 1
+            return
+        self.cost_nano += costs[0]
+        self.chosen_nano += costs[1]
+        self.largest_nano += costs[2]
+
+
+class TenantSizes(NamedTuple):
+    """Those of one organization."""
+
+    id: str
+    name: str
+    tally: SizeTally
+
+
+@dataclass(frozen=True)
+class SizeReport:
+    """Of the newest requests since `start`: all of them only if `complete`. `ns` is what choices
+    took: p50, p95 and p99 in nanoseconds, None without any.
+    """
+
+    start: datetime
+    end: datetime
+    complete: bool
+    total: SizeTally
+    organizations: list[TenantSizes]
+    ns: list[float | None]
+
+
+def size_report(*, actor: Actor, rules: Sequence[RouteRule]) -> SizeReport | None:
+    """Of the last day; None where none of the rules has size classes. Raises TooMuchToRead."""
+    require(actor, Action.ROUTING_MANAGE)
+    names = {rule.name for rule in rules if rule.has_classes}
+    if not names:
+        return None
+    tenants = organization_names(actor=actor)
+    end = datetime.now(UTC)
+    start = end - timedelta(hours=HOURS)
+    sample = read_sample(
+        tenants, start, end, rows_max=ROWS_MAX, seconds_max=READ_S_MAX, rules=names
+    )
+    found = [(row, size) for row in sample.rows if (size := read_receipt(row.receipt).size)]
+    prices = _prices({start.date(), end.date()})
+    total, taken, each = SizeTally(), Histogram(), dict[uuid.UUID, SizeTally]()
+    for row, choice in found:
+        taken.record(round(choice.us * NS_PER_US))
+        costs = _costs(row, choice, prices)
+        for tally in (total, each.setdefault(row.organization, SizeTally())):
+            tally.add(choice, costs)
+    most = sorted(each, key=lambda one: -each[one].requests)[:TENANTS_SHOWN_MAX]
+    return SizeReport(
+        start=start,
+        end=end,
+        complete=sample.complete and len(tenants) < ORGANIZATIONS_MAX,
+        total=total,
+        organizations=[TenantSizes(one.hex, tenants.get(one, one.hex), each[one]) for one in most],
+        ns=taken.percentiles(SHARES),
+    )
+
+
+def _prices(days: set[date]) -> Prices:
+    """Of each model, as they were at the end of each day, or are now."""
+    models = model_list(removed=True)
+    ends = {day: datetime.combine(day + ONE_DAY, time(), UTC) for day in days}
+    return {
+        (model.name, day): price_in_force(model=model, at=min(end, datetime.now(UTC)))
+        for model in models
+        for day, end in ends.items()
+    }
+
+
+def _costs(row: TrafficRow, choice: SizeChoice, prices: Prices) -> tuple[int, int, int] | None:
+    """Of the model that served, of the one chosen, and of the largest, for the same tokens."""
+    day = datetime.fromtimestamp((row.request.int >> 80) / 1_000, UTC).date()
+    found = [prices.get((name, day)) for name in (row.model, choice.model, choice.largest)]
+    priced = [each for each in found if each is not None]
+    if len(priced) < len(found):
+        return None
+    counts = TokenCounts.from_usage(row.prompt_tokens, row.cached_tokens, row.output_tokens)
+    served, chosen, largest = (charge_nano(price, counts) for price in priced)
+    return served, chosen, largest
