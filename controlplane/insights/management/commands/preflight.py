@@ -28,12 +28,12 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("file", help=f"JSON as for /v1/chat/completions; {STDIN} reads stdin")
         parser.add_argument(
+            "--client", choices=AGENTS, default=CURL, help="whom fixes are told for, as code"
+        )
+        parser.add_argument(
             "--url",
             default=os.environ.get(URL_VARIABLE),
             help=f"gateway URL (default: {URL_VARIABLE}, or the local Sluice)",
-        )
-        parser.add_argument(
-            "--client", choices=AGENTS, default=CURL, help="whom fixes are told for, as code"
         )
         parser.add_argument("--json", action="store_true", help="print the raw response")
 
