@@ -138,7 +138,10 @@ class ObjectiveSpec(RemovablePart, kw_only=True):
     route: str | UnsetType = UNSET
     model: str | UnsetType = UNSET
     project: Name | None | UnsetType = UNSET
+    pool: str | UnsetType = UNSET
+    region: str | UnsetType = UNSET
     prompt_bucket: int | UnsetType = UNSET
+    parts: Annotated[list[dict[str, Any]], Meta(max_length=ENTRIES_MAX)] | UnsetType = UNSET
     alert_rules: list[Name] | UnsetType = UNSET
     absent_after_min: int | UnsetType = UNSET
     team: Name | UnsetType = UNSET

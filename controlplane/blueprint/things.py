@@ -19,6 +19,7 @@ from controlplane.core.api.shapes import read_shape
 from controlplane.core.permissions import Role
 from controlplane.kernel.money import micro_from_usd, nano_from_usd, usd_from_micro, usd_text
 from controlplane.kernel.objectives.burn import RULE_NAMES
+from controlplane.kernel.objectives.counting import IndicatorPart
 from controlplane.kernel.prompts import PromptBody
 from controlplane.routing.rulesjson import read_rules, write_rules
 from controlplane.tenants.services import clean_policies
@@ -236,6 +237,10 @@ def _alert_rules(value: list[str]) -> list[str]:
     return sorted(value, key=lambda name: (*RULE_NAMES, name).index(name))
 
 
+def _objective_parts(value: Any) -> Any:
+    return msgspec.to_builtins(read_shape(value, list[IndicatorPart], field="parts"))
+
+
 def _body(value: Any) -> Any:
     return msgspec.json.decode(msgspec.json.encode(read_shape(value, PromptBody, field="body")))
 
@@ -250,5 +255,5 @@ _FORMS: dict[str, Callable[[Any], Any]] = {
     "budget": partial(_budget, field=BUDGETS[0]), "user_budget": partial(_budget, field=BUDGETS[1]),
     "model_budgets": _of_models(_budget, BUDGETS[2]),
     "alert_rules": _alert_rules, "body": _body, "policies": clean_policies, "rules": _rules,
-    "card_hour_usd": _card_hour,
+    "card_hour_usd": _card_hour, "parts": _objective_parts,
 }  # fmt: skip

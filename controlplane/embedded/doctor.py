@@ -156,9 +156,8 @@ def _secrets(data: Path) -> Iterator[DoctorFinding]:
 def _values(files: Sequence[Path]) -> Iterator[DoctorFinding]:
     """Secrets that are weak, shared or old, and overlaps that nobody has ended."""
     named = {path.name: path.read_text().strip() for path in files if path.suffix == ""}
-    named |= {
-        name: os.environ.get(variable, "") for name, variable in settings.SECRET_VARIABLES.items()
-    }
+    given = settings.SECRETS_FROM_VARIABLES
+    named |= {name: os.environ.get(variable, "") for name, variable in given.items()}
     for name, value in named.items():
         others = [other for other in named if other < name and named[other] == value]
         if len(value) < SECRET_CHARS_MIN or len(set(value)) < SECRET_LETTERS_MIN:

@@ -47,6 +47,8 @@ if needed("gateway", "web"):
     )
     PLAYGROUND_TOKEN_KEY = secret("SLUICE_PLAYGROUND_TOKEN_KEY", "playground-token").encode()
 
+# Variables by the name of the file that they stand for; for `sluice doctor`.
+SECRETS_FROM_VARIABLES = FROM_VARIABLES
 ALLOWED_HOSTS = list(env.words("SLUICE_ALLOWED_HOSTS", ("localhost", "127.0.0.1", "[::1]")))
 CSRF_TRUSTED_ORIGINS = list(env.words("SLUICE_TRUSTED_ORIGINS"))
 
@@ -116,5 +118,3 @@ CONTENT_SECURITY_POLICY = {
         "frame-ancestors": [NONE],
     }
 }
-# Variables that name a secret, by the file that it would be in.
-SECRET_VARIABLES = FROM_VARIABLES

@@ -67,6 +67,12 @@ organizations:
         project: web
         team: web
         alert_rules: [page_slow, page_quick]
+      - name: web both
+        indicator: all_of
+        target_ppm: 990000
+        region: eu
+        team: web
+        parts: [{indicator: availability}, {indicator: ttft, threshold: 500000}]
 """
 GONE = """\
 sluice: 1
@@ -79,7 +85,7 @@ objectives:
 organizations:
   - name: Acme
     members: [{email: dora@example.org, absent: true}]
-    objectives: [{name: web answers, absent: true}]
+    objectives: [{name: web answers, absent: true}, {name: web both, absent: true}]
 """
 
 

@@ -79,7 +79,7 @@ def test_what_a_row_names_is_there(number: str) -> None:
         return
     assert shown and all(map(exists, shown)), [each for each in shown if not exists(each)]
     assert all(page in paths() for page in quoted(pages))
-    for document in re.findall(r"\]\(([^)]+)\)", told):
+    for document in re.findall(r"\]\(([^)#]+)", told):
         assert (ROOT / "docs" / document).is_file(), document
     assert quoted(tests) == [f"test_{number.lower()}_*"]
 

@@ -64,6 +64,15 @@ LIMITS_ALONE = "Redis cannot be reached: each gateway enforces its share of the 
 log = structlog.get_logger(__name__)
 
 
+def _keys(source: SnapshotSource) -> SnapshotKeys:
+    return SnapshotKeys(
+        source,
+        pepper=settings.KEY_PEPPER,
+        peppers_before=settings.KEY_PEPPERS_BEFORE,
+        play_secret=settings.PLAYGROUND_TOKEN_KEY,
+    )
+
+
 class RunningGateway:
     """The hot path with everything it reaches; made before the loop runs, opened by `start`."""
 
@@ -147,12 +156,7 @@ class RunningGateway:
             self.traces.start()
         self._limiter = limiter
         state = AppState(
-            keys=SnapshotKeys(
-                self.source,
-                pepper=settings.KEY_PEPPER,
-                peppers_before=settings.KEY_PEPPERS_BEFORE,
-                play_secret=settings.PLAYGROUND_TOKEN_KEY,
-            ),
+            keys=_keys(self.source),
             limiter=limiter,
             ledger=self.ledger,
             claims=self.claims,
