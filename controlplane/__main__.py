@@ -21,9 +21,13 @@ class ConsoleCommand(NamedTuple):
     about: str
 
 
-# Programs that have no Django: their entry points, which take their arguments.
+# Programs that need no installation here: their entry points, which take their arguments.
 PROGRAMS = {
     "node": ("inference.__main__:main", "start a node, or check a model (python -m inference)"),
+    "preflight": (
+        "controlplane.insights.management.commands.preflight:main",
+        "check a request before it is sent, with a key and an address",
+    ),
     "agent": ("inference.agent.__main__:main", "run the agent of a host"),
 }
 COMMANDS: Mapping[str, ConsoleCommand] = {
@@ -33,20 +37,27 @@ COMMANDS: Mapping[str, ConsoleCommand] = {
     "doctor": ConsoleCommand(("doctor",), "check this machine, and say what to do"),
     "backup": ConsoleCommand(("backup",), "back up database and secrets while it serves"),
     "restore": ConsoleCommand(("restore",), "restore a backup into an empty installation"),
+    "secrets": ConsoleCommand(("secrets",), "replace a secret while it serves"),
     "upgrade": ConsoleCommand(("upgrade",), "bring the database to this release, or check"),
     "load": ConsoleCommand(("load",), "load a server within bounds, and compare runs"),
     "config": ConsoleCommand(("config",), "export, validate, diff or apply the configuration"),
+    "keys create": ConsoleCommand(("keys", "create"), "create a key; prints its secret once"),
+    "keys list": ConsoleCommand(("keys", "list"), "list keys without secrets"),
+    "keys rotate": ConsoleCommand(("keys", "rotate"), "replace a key, with an overlap"),
+    "keys revoke": ConsoleCommand(("keys", "revoke"), "end a key at once"),
     "keys check": ConsoleCommand(("sluice", "key-check"), "find credentials in files, offline"),
+    "models list": ConsoleCommand(("listing", "models"), "list models, also those switched off"),
     "models create": ConsoleCommand(("model_create",), "add a model with its price"),
     "models pool": ConsoleCommand(("pool_set",), "create or change a pool"),
+    "orgs list": ConsoleCommand(("listing", "orgs"), "list organizations with what they spent"),
     "orgs create": ConsoleCommand(("organization_create",), "create an organization"),
     "orgs project": ConsoleCommand(("project_set",), "change a project"),
     "orgs account": ConsoleCommand(("account_set",), "change an account"),
     "orgs link": ConsoleCommand(("setup_link",), "print a link to set a password"),
+    "wallet list": ConsoleCommand(("listing", "wallets"), "list prepaid balances"),
     "wallet": ConsoleCommand(("wallet",), "show a wallet, add funds, decide on grants"),
     "fleet": ConsoleCommand(("fleet",), "show, approve, drain and remove nodes"),
     "plan": ConsoleCommand(("plan",), "plan the nodes of pools, and replay such plans"),
-    "preflight": ConsoleCommand(("preflight",), "check a request before it is sent"),
     "compare": ConsoleCommand(("compare",), "compare four ways to call this deployment"),
 }
 

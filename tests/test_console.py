@@ -14,6 +14,9 @@ from inference.contract.version import VERSION
     [
         (["run", "--port", "9000"], ["sluice", "run", "--port", "9000"]),
         (["keys", "check", "src"], ["sluice", "key-check", "src"]),
+        (["keys", "list", "--json"], ["keys", "list", "--json"]),
+        (["models", "list"], ["listing", "models"]),
+        (["wallet", "list"], ["listing", "wallets"]),
         (["orgs", "create", "Acme"], ["organization_create", "Acme"]),
         (["wallet", "show", "Acme"], ["wallet", "show", "Acme"]),
         (["verify_ledger", "--strict"], ["verify_ledger", "--strict"]),
@@ -48,7 +51,7 @@ def test_programs_without_django_are_reached(name: str, capsys: pytest.CaptureFi
     with pytest.raises(SystemExit) as ended:
         console.main([name, "--help"])
     assert ended.value.code == 0
-    assert capsys.readouterr().out.startswith("usage: python -m inference")
+    assert capsys.readouterr().out.startswith("usage: ")
 
 
 def test_the_version_needs_no_settings(capsys: pytest.CaptureFixture[str]) -> None:

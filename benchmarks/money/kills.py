@@ -19,6 +19,7 @@ from django.conf import settings
 
 from benchmarks.kept import Kept, load, save
 from benchmarks.money.tap import POINTS, Tap
+from controlplane.core.database_roles import password_of
 from controlplane.kernel.price import Price, TokenCounts, charge_nano
 from tests.product.books import Bill, bills, expired, made_max, swept, wrong_bill
 from tests.product.traffic import Answer, Load
@@ -179,7 +180,7 @@ def running_ground(servers: Servers, *, seed: int, sweeps: bool = True) -> Itera
 def _through(folder: Path) -> Mapping[str, str]:
     """The gateway's role on the socket of its tap."""
     entry = settings.DATABASES["gateway"]
-    url = f"postgresql://{entry['USER']}:{entry['PASSWORD']}@/{entry['NAME']}?host={folder}"
+    url = f"postgresql://{entry['USER']}:{password_of(entry)}@/{entry['NAME']}?host={folder}"
     return {"DATABASE_GATEWAY_URL": url}
 
 

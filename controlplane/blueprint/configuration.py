@@ -1,10 +1,11 @@
-"""Configuration as code: export, compare, apply. One transaction, and nothing is ever deleted.
+"""Configuration as code: export, compare, apply, one or many documents in one transaction.
 
-A dry run applies everything and rolls it back, so that it finds what applying would.
+Only what a document calls absent is taken away. A dry run applies everything and rolls it back, so
+that it finds what applying would.
 """
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -12,10 +13,24 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from controlplane.billing.budgets.services import Subject, budget_id
-from controlplane.blueprint.current import ORGANIZATIONS_MAX, current_things, organization_of
+from controlplane.blueprint.applying import Applying
+from controlplane.blueprint.current import ORGANIZATIONS_MAX, current_things
 from controlplane.blueprint.document import Document
-from controlplane.blueprint.steps import STEPS, Applying, ConfiguredPart, budget_parts, budget_step
-from controlplane.blueprint.things import ORGANIZATION, Fields, Thing, below, document_of, things_of
+from controlplane.blueprint.providers import KEY, key_is_used
+from controlplane.blueprint.steps import ENDS, STEPS, ConfiguredPart, budget_parts, budget_step
+from controlplane.blueprint.tenants import organization_of
+from controlplane.blueprint.things import (
+    CONNECTION,
+    KINDS,
+    ORGANIZATION,
+    Fields,
+    Key,
+    Thing,
+    below,
+    check_once,
+    document_of,
+    things_of,
+)
 from controlplane.blueprint.yamltext import Lines, line_of, read_yaml, write_yaml
 from controlplane.core.api.shapes import read_shape
 from controlplane.core.audit.entries import Actor, Operator
@@ -30,6 +45,10 @@ class ValueChange(NamedTuple):
     path: str
     before: Any
     after: Any
+
+
+# From where a document says to the key that is there.
+KeyReader = Callable[[Fields], str]
 
 
 class _OnBehalf(Operator):
@@ -55,31 +74,78 @@ def configuration_validate(*, actor: Actor, text: str) -> None:
     configuration_apply(actor=actor, text=text, dry_run=True)
 
 
-def configuration_apply(*, actor: Actor, text: str, dry_run: bool = True) -> list[ValueChange]:
+def configuration_apply(
+    *, actor: Actor, text: str, dry_run: bool = True, keys: KeyReader | None = None
+) -> list[ValueChange]:
     """What changes, and unless it is a dry run, change it: all or nothing."""
+    return documents_apply(actor=actor, documents={"": text}, dry_run=dry_run, keys=keys)
+
+
+def documents_apply(
+    *,
+    actor: Actor,
+    documents: Mapping[str, str],
+    dry_run: bool = True,
+    keys: KeyReader | None = None,
+) -> list[ValueChange]:
+    """The same of several by their names, as one; errors name theirs: `models.yaml: pools[0].size`.
+
+    `keys` reads keys of providers where a document says. Without it such a document is refused:
+    whoever is not on this host may not learn what its files hold.
+    """
     require(actor, Action.CONFIG_MANAGE)
-    value, lines = read_yaml(text)
+    wanted: list[Thing] = []
+    lines: Lines = {}
+    for name, text in documents.items():
+        prefix = f"{name}: " if name else ""
+        with _named(prefix):
+            found, found_lines = _read(text)
+        wanted += [thing._replace(path=f"{prefix}{thing.path}") for thing in found]
+        lines |= {f"{prefix}{path}": line for path, line in found_lines.items()}
+    wanted.sort(key=lambda thing: KINDS.index(thing.key[0]))
     with _located(lines):
-        wanted = things_of(read_shape(value, Document, field=""))
+        check_once(wanted)
+        secrets = _secrets(wanted, keys)
         with transaction.atomic():
-            changes = _apply(_acting(actor), wanted)
+            changes = _apply(_acting(actor), wanted, secrets)
             if dry_run:
                 transaction.set_rollback(True)
     return changes
 
 
-def _apply(actor: Actor, wanted: list[Thing]) -> list[ValueChange]:
+def _read(text: str) -> tuple[list[Thing], Lines]:
+    value, lines = read_yaml(text)
+    with _located(lines):
+        return things_of(read_shape(value, Document, field="")), lines
+
+
+def _secrets(wanted: list[Thing], keys: KeyReader | None) -> dict[Key, str]:
+    found = {}
+    for thing in wanted:
+        if thing.key[0] != CONNECTION or KEY not in thing.fields:
+            continue
+        with below(thing.path):
+            if keys is None:
+                raise ValidationError({KEY: "Only `sluice config` reads keys, on its own host."})
+            found[thing.key] = keys(thing.fields[KEY])
+    return found
+
+
+def _apply(actor: Actor, wanted: list[Thing], secrets: Mapping[Key, str]) -> list[ValueChange]:
     now = current_things(actor, _organizations(wanted))
+    for key, secret in secrets.items():
+        if key in now and key_is_used(key[-1], secret):
+            now[key][KEY] = next(thing.fields[KEY] for thing in wanted if thing.key == key)
     changes: list[ValueChange] = []
     budgets: list[tuple[Thing, Subject, ConfiguredPart]] = []
     for thing in wanted:
         before = now.get(thing.key)
         after = {**(before or {}), **thing.fields}
         found = list(_differences(thing, before))
-        if not found and before is not None:
+        if thing.absent or (not found and before is not None):
             continue
         changes += found or [ValueChange(thing.path, None, thing.key[-1])]
-        step = Applying(actor, thing.key, before, after)
+        step = Applying(actor, thing.key, before, after, secrets.get(thing.key, ""))
         with below(thing.path):
             STEPS[thing.key[0]](step)
         budgets.extend((thing, *each) for each in budget_parts(step))
@@ -87,6 +153,18 @@ def _apply(actor: Actor, wanted: list[Thing]) -> list[ValueChange]:
     for thing, subject, part in sorted(budgets, key=lambda one: budget_id(one[1])):
         with below(thing.path):
             budget_step(actor, subject, part)
+    return changes + _end(actor, [thing for thing in wanted if thing.absent], now)
+
+
+def _end(actor: Actor, absent: list[Thing], now: Mapping[Key, Fields]) -> list[ValueChange]:
+    """Once all else is what it shall be, so that nothing needs them any more."""
+    changes = []
+    for thing in reversed(absent):
+        before = now.get(thing.key)
+        if before is not None:
+            with below(thing.path):
+                ENDS[thing.key[0]](Applying(actor, thing.key, before, thing.fields))
+            changes.append(ValueChange(thing.path, thing.key[-1], None))
     return changes
 
 
@@ -108,6 +186,15 @@ def _organizations(wanted: list[Thing]) -> list[Any]:
 
 def _acting(actor: Actor) -> Actor:
     return actor if isinstance(actor, Operator) else _OnBehalf(actor)
+
+
+@contextmanager
+def _named(prefix: str) -> Iterator[None]:
+    try:
+        yield
+    except ValidationError as error:
+        told = {f"{prefix}{path}": words for path, words in error.message_dict.items()}
+        raise ValidationError(told) from error
 
 
 @contextmanager

@@ -3,12 +3,14 @@
 from collections.abc import Iterable
 from typing import Any
 
-from django.core.exceptions import ValidationError
 from django.utils import timezone
 
 from controlplane.billing.budgets.models import UNLIMITED_NANO, Budget
 from controlplane.billing.budgets.selectors import budget_parts_of, budgets_of
 from controlplane.blueprint import things
+from controlplane.blueprint.members import members_now
+from controlplane.blueprint.promises import objectives_now, stages_now
+from controlplane.blueprint.providers import connections_now
 from controlplane.catalog import selectors
 from controlplane.catalog.models import Model, Pool, PriceVersion
 from controlplane.catalog.services import purchase_now
@@ -20,7 +22,7 @@ from controlplane.quotas.models import LIMITS_MAX, RateLimit
 from controlplane.quotas.selectors import limit_parts_of
 from controlplane.routing.selectors import ruleset_in_force
 from controlplane.tenants.models import Organization, Project
-from controlplane.tenants.selectors import organizations_named, projects_of
+from controlplane.tenants.selectors import projects_of
 
 ORGANIZATIONS_MAX = 200
 
@@ -34,20 +36,13 @@ def current_things(
         found[(things.POOL, pool.name)] = pool_fields(pool)
     for model in selectors.model_list():
         found[(things.MODEL, model.name)] = model_fields(model)
+    found |= connections_now() | stages_now() | objectives_now(actor, None)
     for organization in organizations:
         found.update(_tenant(actor, organization))
     in_force = ruleset_in_force()
     if in_force is not None:
         found[(things.ROUTING,)] = things.canonical({"rules": in_force.rules})
     return found
-
-
-def organization_of(name: str) -> Organization:
-    found = organizations_named(name=name)
-    if len(found) == 1:
-        return found[0]
-    told = "There is no organization" if not found else f"There are {len(found)} organizations"
-    raise ValidationError({"name": f"{told} of the name {name!r}."})
 
 
 def pool_fields(pool: Pool) -> things.Fields:
@@ -121,6 +116,7 @@ def _tenant(actor: Actor, organization: Organization) -> dict[things.Key, things
         return {"user_budget": users, "model_budgets": {m: b for m, b in mine.items() if b}}
 
     found[(things.ORGANIZATION, organization.name)] = money_and_limits(organization)
+    found |= members_now(actor, organization) | objectives_now(actor, organization)
     for project in projects:
         paid = {name: _in_force(versions, project) for name, versions in prices.items()}
         found[(things.PROJECT, organization.name, project.name)] = {

@@ -1,6 +1,7 @@
-"""The shapes of a configuration document. What is left out is left as it is; nothing is deleted.
+"""The shapes of a configuration document. What is left out is left as it is; `absent` takes away.
 
-Money is in USD; exports quote it so that no float touches it. Keys and secrets are no part of it.
+Money is in USD; exports quote it so that no float touches it. Keys and secrets are no part of it: a
+connection says where its key is read.
 """
 
 from typing import Annotated, Any, Literal, TypeVar
@@ -9,6 +10,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from controlplane.core.permissions import Role
+from controlplane.slos.models import Duty
 
 FORM = 1
 ENTRIES_MAX = 500
@@ -26,6 +28,12 @@ OfModels = Annotated[dict[Name, Spec], Meta(max_length=ENTRIES_MAX)]
 
 class DocumentPart(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """What every shape shares: unknown fields are refused, and absence is told from null."""
+
+
+class RemovablePart(DocumentPart):
+    """A thing that is taken away where `absent` is true, and nothing else is said of it then."""
+
+    absent: bool = False
 
 
 class PriceSpec(DocumentPart):
@@ -61,7 +69,7 @@ class PoolSpec(DocumentPart):
     plan_mode: Literal["advice", "signal", "agents"] | UnsetType = UNSET
 
 
-class ModelSpec(DocumentPart):
+class ModelSpec(RemovablePart, kw_only=True):
     """A served model and its price in force; null as `purchase`: its tokens are not bought."""
 
     name: Name
@@ -77,6 +85,76 @@ class ModelSpec(DocumentPart):
     enabled: bool | UnsetType = UNSET
     price: PriceSpec | UnsetType = UNSET
     purchase: PurchaseSpec | None | UnsetType = UNSET
+
+
+class KeySource(DocumentPart):
+    """Where a provider's key is read: one of an environment variable and a file."""
+
+    env: Name | None = None
+    file: Annotated[str, Meta(min_length=1, max_length=1_000)] | None = None
+
+
+class ConnectionSpec(RemovablePart, kw_only=True):
+    """A connection to a provider. `models` are all that it serves: the name here, and the name
+    there; each must be a model of the pool of connections. A key that differs is added.
+    """
+
+    name: Name
+    kind: Name | UnsetType = UNSET
+    url: str | UnsetType = UNSET
+    api_version: str | UnsetType = UNSET
+    region: str | UnsetType = UNSET
+    enabled: bool | UnsetType = UNSET
+    key: KeySource | UnsetType = UNSET
+    models: OfModels[Name] | UnsetType = UNSET
+
+
+class DutySpec(DocumentPart):
+    """Who has one duty of a stage from today on."""
+
+    team: Name
+    email: str = ""
+
+
+class StageSpec(DocumentPart):
+    """Who answers for a stage. `duties` are all that are somebody else's."""
+
+    stage: Name
+    team: Name | UnsetType = UNSET
+    email: str | UnsetType = UNSET
+    budget_us: int | UnsetType = UNSET
+    runbook: str | UnsetType = UNSET
+    duties: dict[Duty, DutySpec] | UnsetType = UNSET
+
+
+class ObjectiveSpec(RemovablePart, kw_only=True):
+    """An objective in the units of the API, its project by name, its `rules` as `alert_rules`."""
+
+    name: Name
+    indicator: Name | UnsetType = UNSET
+    target_ppm: int | UnsetType = UNSET
+    threshold: int | UnsetType = UNSET
+    period_days: int | UnsetType = UNSET
+    route: str | UnsetType = UNSET
+    model: str | UnsetType = UNSET
+    project: Name | None | UnsetType = UNSET
+    prompt_bucket: int | UnsetType = UNSET
+    alert_rules: list[Name] | UnsetType = UNSET
+    absent_after_min: int | UnsetType = UNSET
+    team: Name | UnsetType = UNSET
+    email: str | UnsetType = UNSET
+    runbook: str | UnsetType = UNSET
+    enabled: bool | UnsetType = UNSET
+    shed_priority: int | None | UnsetType = UNSET
+    stop_canary: bool | UnsetType = UNSET
+    shift_version: int | None | UnsetType = UNSET
+
+
+class MemberSpec(RemovablePart, kw_only=True):
+    """A member by the address of their account, which is made where it is missing."""
+
+    email: Name
+    role: Role | UnsetType = UNSET
 
 
 class LimitsSpec(DocumentPart):
@@ -144,6 +222,8 @@ class OrganizationSpec(DocumentPart):
     budget: BudgetSpec | None | UnsetType = UNSET
     projects: Annotated[list[ProjectSpec], Meta(max_length=ENTRIES_MAX)] = []
     templates: Annotated[list[TemplateSpec], Meta(max_length=ENTRIES_MAX)] = []
+    members: Annotated[list[MemberSpec], Meta(max_length=ENTRIES_MAX)] = []
+    objectives: Annotated[list[ObjectiveSpec], Meta(max_length=ENTRIES_MAX)] = []
 
 
 class RoutingSpec(DocumentPart):
@@ -158,5 +238,8 @@ class Document(DocumentPart):
     sluice: Literal[1]
     pools: Annotated[list[PoolSpec], Meta(max_length=ENTRIES_MAX)] = []
     models: Annotated[list[ModelSpec], Meta(max_length=ENTRIES_MAX)] = []
+    connections: Annotated[list[ConnectionSpec], Meta(max_length=ENTRIES_MAX)] = []
     routing: RoutingSpec | UnsetType = UNSET
+    stages: Annotated[list[StageSpec], Meta(max_length=ENTRIES_MAX)] = []
+    objectives: Annotated[list[ObjectiveSpec], Meta(max_length=ENTRIES_MAX)] = []
     organizations: Annotated[list[OrganizationSpec], Meta(max_length=ENTRIES_MAX)] = []

@@ -13,13 +13,18 @@ from controlplane.billing.budgets.services import (
     budget_plan,
 )
 from controlplane.blueprint import things
-from controlplane.blueprint.current import organization_of
+from controlplane.blueprint.applying import Applying
+from controlplane.blueprint.members import member_end, member_step
+from controlplane.blueprint.promises import objective_absent, objective_step, stage_step
+from controlplane.blueprint.providers import connection_absent, connection_step
+from controlplane.blueprint.tenants import organization_of
 from controlplane.blueprint.things import below
 from controlplane.catalog import services
 from controlplane.catalog.models import Model
 from controlplane.catalog.pools import pool_draft, pool_set
 from controlplane.catalog.prompts import PromptVersions, prompt_create
 from controlplane.catalog.selectors import model_find, prompt_get
+from controlplane.connections.discard import model_discard
 from controlplane.contents.services import Keeping, contents_configure
 from controlplane.core.audit.entries import Actor
 from controlplane.kernel.money import micro_from_usd, nano_from_usd
@@ -35,20 +40,6 @@ _MODEL_NEEDS = ("pool", "context_window")
 SETTINGS = {"safety": "safety_mode", "content": "allow_content_logging"} | {
     name: name for name in ("strict", "labels", "cache_minutes", "cache_shared", "policies")
 }
-
-
-class Applying(NamedTuple):
-    """One thing to change: `before` None where it is to be made, `after` all of its fields."""
-
-    actor: Actor
-    key: things.Key
-    before: things.Fields | None
-    after: things.Fields
-
-    def changed(self, *names: str) -> bool:
-        """Whether any of these is to be another; what the document leaves out is not."""
-        before = self.before or {}
-        return any(name in self.after and self.after[name] != before.get(name) for name in names)
 
 
 def _pool(step: Applying) -> None:
@@ -79,6 +70,10 @@ def _model(step: Applying) -> None:
     if step.changed("purchase"):
         bought = services.PurchaseDraft(**_pico(purchase or dict.fromkeys(things.PRICED, "0")))
         services.purchase_set(actor=step.actor, model=model, draft=bought)
+
+
+def _model_absent(step: Applying) -> None:
+    model_discard(actor=step.actor, model=_found(step.key[-1]))
 
 
 def _pico(fields: things.Fields) -> dict[str, int]:
@@ -225,4 +220,15 @@ STEPS: dict[str, Callable[[Applying], None]] = {
     things.PROJECT: _project,
     things.TEMPLATE: _template,
     things.ROUTING: _routing,
+    things.CONNECTION: connection_step,
+    things.STAGE: stage_step,
+    things.OBJECTIVE: objective_step,
+    things.MEMBER: member_step,
+}
+# What `absent: true` does.
+ENDS: dict[str, Callable[[Applying], None]] = {
+    things.MODEL: _model_absent,
+    things.CONNECTION: connection_absent,
+    things.OBJECTIVE: objective_absent,
+    things.MEMBER: member_end,
 }

@@ -5,7 +5,7 @@ bodies without what is default.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,13 +16,26 @@ from msgspec import UNSET
 
 from controlplane.blueprint.document import FORM, BudgetSpec, Document, PriceSpec
 from controlplane.core.api.shapes import read_shape
+from controlplane.core.permissions import Role
 from controlplane.kernel.money import micro_from_usd, nano_from_usd, usd_from_micro, usd_text
+from controlplane.kernel.objectives.burn import RULE_NAMES
 from controlplane.kernel.prompts import PromptBody
 from controlplane.routing.rulesjson import read_rules, write_rules
 from controlplane.tenants.services import clean_policies
 
 POOL, MODEL, ORGANIZATION = "pool", "model", "organization"
 PROJECT, TEMPLATE, ROUTING = "project", "template", "routing"
+CONNECTION, STAGE, OBJECTIVE, MEMBER = "connection", "stage", "objective", "member"
+# In the order in which they are made, and against it taken away.
+KINDS = (
+    POOL, MODEL, CONNECTION, ORGANIZATION, MEMBER, PROJECT, TEMPLATE, STAGE, OBJECTIVE, ROUTING,
+)  # fmt: skip
+# The organization of the installation's own objectives: no tenant has this name.
+INSTALLATION = ""
+ABSENT = "absent"
+# What a thing is called by, where that is not `name`.
+NAMED_BY = {STAGE: "stage", MEMBER: "email"}
+_PARTS = ("name", "stage", "email", "projects", "templates", "members", "objectives")
 PRICED = ("input", "cached", "output")
 # Fields of limits and of budgets: of all requests, of each end user's, and by the model's name.
 LIMITS = ("limits", "user_limits", "model_limits")
@@ -39,42 +52,51 @@ class Thing(NamedTuple):
     fields: Fields
     path: str
 
+    @property
+    def absent(self) -> bool:
+        return ABSENT in self.fields
+
 
 def things_of(document: Document) -> list[Thing]:
-    """In the order in which they are made; raises ValidationError by path."""
-    found: list[Thing] = []
-    for place, pool in enumerate(document.pools):
-        found.append(_thing((POOL, pool.name), pool, f"pools[{place}]"))
-    for place, model in enumerate(document.models):
-        found.append(_thing((MODEL, model.name), model, f"models[{place}]"))
+    """All that it says; raises ValidationError by path."""
+    found = [
+        *_each(document.pools, (POOL,), "pools"),
+        *_each(document.models, (MODEL,), "models"),
+        *_each(document.connections, (CONNECTION,), "connections"),
+        *_each(document.stages, (STAGE,), "stages"),
+        *_each(document.objectives, (OBJECTIVE, INSTALLATION), "objectives"),
+    ]
     for place, one in enumerate(document.organizations):
         path = f"organizations[{place}]"
         found.append(_thing((ORGANIZATION, one.name), one, path))
-        for number, project in enumerate(one.projects):
-            key = (PROJECT, one.name, project.name)
-            found.append(_thing(key, project, f"{path}.projects[{number}]"))
-        for number, template in enumerate(one.templates):
-            key = (TEMPLATE, one.name, template.name)
-            found.append(_thing(key, template, f"{path}.templates[{number}]"))
+        found += _each(one.projects, (PROJECT, one.name), f"{path}.projects")
+        found += _each(one.templates, (TEMPLATE, one.name), f"{path}.templates")
+        found += _each(one.objectives, (OBJECTIVE, one.name), f"{path}.objectives")
+        # Owners first, so that one can follow another.
+        members = _each(one.members, (MEMBER, one.name), f"{path}.members")
+        found += sorted(members, key=lambda member: member.fields.get("role") != Role.OWNER)
     if document.routing is not UNSET:
         found.append(_thing((ROUTING,), document.routing, "routing"))
-    _check_once(found)
     return found
 
 
 def document_of(things: Mapping[Key, Fields]) -> dict[str, Any]:
     """The plain document that says all of these."""
     found: dict[str, Any] = {"sluice": FORM}
-    for section, kind in (("pools", POOL), ("models", MODEL)):
+    for section, kind in (("pools", POOL), ("models", MODEL), ("connections", CONNECTION)):
         found[section] = _named(things, (kind,))
     if (ROUTING,) in things:
         found["routing"] = things[(ROUTING,)]
+    found["stages"] = _named(things, (STAGE,))
+    found["objectives"] = _named(things, (OBJECTIVE, INSTALLATION))
     found["organizations"] = [
         {
             "name": name,
             **fields,
+            "members": _named(things, (MEMBER, name)),
             "projects": _named(things, (PROJECT, name)),
             "templates": _named(things, (TEMPLATE, name)),
+            "objectives": _named(things, (OBJECTIVE, name)),
         }
         for (kind, *names), fields in things.items()
         if kind == ORGANIZATION
@@ -88,11 +110,27 @@ def canonical(fields: Mapping[str, Any]) -> Fields:
     return {name: _FORMS.get(name, lambda same: same)(value) for name, value in fields.items()}
 
 
+def _each(specs: Sequence[msgspec.Struct], of: Key, path: str) -> list[Thing]:
+    label = NAMED_BY.get(of[0], "name")
+    names = [str(getattr(spec, label)) for spec in specs]
+    if of[0] == MEMBER:
+        names = [name.strip().lower() for name in names]
+    return [
+        _thing((*of, name), spec, f"{path}[{place}]")
+        for place, (name, spec) in enumerate(zip(names, specs, strict=True))
+    ]
+
+
 def _thing(key: Key, spec: msgspec.Struct, path: str) -> Thing:
     fields = msgspec.to_builtins(spec)
-    for name in ("name", "projects", "templates"):
+    # An objective and a stage have an address of their own.
+    own = _PARTS if key[0] == MEMBER else tuple(name for name in _PARTS if name != "email")
+    for name in own:
         fields.pop(name, None)
     with below(path):
+        if fields.get(ABSENT) and len(fields) > 1:
+            told = f"Must be left out where {ABSENT!r} is true."
+            raise ValidationError({name: told for name in fields if name != ABSENT})
         return Thing(key, canonical(fields), path)
 
 
@@ -106,17 +144,22 @@ def below(path: str) -> Iterator[None]:
         raise ValidationError(told) from error
 
 
-def _check_once(things: Iterable[Thing]) -> None:
+def check_once(things: Iterable[Thing]) -> None:
+    """Raises ValidationError where two say something of the same thing."""
     seen: set[Key] = set()
     for thing in things:
+        if thing.key[0] == ORGANIZATION and not thing.fields:
+            # Around what another document says of other projects of it.
+            continue
         if thing.key in seen:
-            told = f"The document has another {thing.key[0]} {thing.key[-1]!r}."
-            raise ValidationError({f"{thing.path}.name": told})
+            told = f"There is another {thing.key[0]} {thing.key[-1]!r}."
+            raise ValidationError({f"{thing.path}.{NAMED_BY.get(thing.key[0], 'name')}": told})
         seen.add(thing.key)
 
 
 def _named(things: Mapping[Key, Fields], of: Key) -> list[Fields]:
-    return [{"name": key[-1], **fields} for key, fields in things.items() if key[:-1] == of]
+    label = NAMED_BY.get(of[0], "name")
+    return [{label: key[-1], **fields} for key, fields in things.items() if key[:-1] == of]
 
 
 def _price(value: Fields, field: str = "price") -> Fields:
@@ -188,6 +231,11 @@ def _limits(value: Fields | None, _: str = "") -> Fields | None:
     return kept or None
 
 
+def _alert_rules(value: list[str]) -> list[str]:
+    """In their own order; those that are unknown last, to be refused."""
+    return sorted(value, key=lambda name: (*RULE_NAMES, name).index(name))
+
+
 def _body(value: Any) -> Any:
     return msgspec.json.decode(msgspec.json.encode(read_shape(value, PromptBody, field="body")))
 
@@ -201,5 +249,6 @@ _FORMS: dict[str, Callable[[Any], Any]] = {
     "limits": _limits, "user_limits": _limits, "model_limits": _of_models(_limits, LIMITS[2]),
     "budget": partial(_budget, field=BUDGETS[0]), "user_budget": partial(_budget, field=BUDGETS[1]),
     "model_budgets": _of_models(_budget, BUDGETS[2]),
-    "body": _body, "policies": clean_policies, "rules": _rules, "card_hour_usd": _card_hour,
+    "alert_rules": _alert_rules, "body": _body, "policies": clean_policies, "rules": _rules,
+    "card_hour_usd": _card_hour,
 }  # fmt: skip

@@ -14,8 +14,9 @@ from controlplane.catalog.prompts import PromptVersions, prompt_create
 from controlplane.core.answers import answer_of
 from controlplane.core.api.schema import CREATED, Whole, operation
 from controlplane.core.api.views import ApiView
+from controlplane.core.permissions import organization_scope
 from controlplane.kernel.ids import ProjectId, kind, public_id
-from controlplane.kernel.prompts import BadValue, Value, find_problems
+from controlplane.kernel.prompts import BadValue, Value
 
 
 class NewBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -249,10 +250,12 @@ def listed_json(listed: selectors.Listed) -> ListedJson:
 
 def version_json(version: PromptVersion) -> VersionJson:
     """A version with its body and what is wrong with it."""
+    with organization_scope([version.organization_id]):
+        problems = selectors.prompt_problems(version)
     return answer_of(
         VersionJson,
         version,
         copy_of=version.copy_of and version.copy_of.version,
         created_by=version.created_by and version.created_by.email,
-        problems=[problem._asdict() for problem in find_problems(selectors.body_of(version))],
+        problems=[problem._asdict() for problem in problems],
     )

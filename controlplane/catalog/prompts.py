@@ -9,9 +9,11 @@ from contextlib import AbstractContextManager, contextmanager
 
 import msgspec
 from django.core.exceptions import ValidationError
+from django.db.models import Q
+from msgspec import structs
 
 from controlplane.catalog.models import PromptTemplate, PromptVersion
-from controlplane.catalog.selectors import body_of, served_bytes
+from controlplane.catalog.selectors import body_of, prompt_problems, served_bytes
 from controlplane.core.api.shapes import read_shape
 from controlplane.core.audit.entries import Actor, Facts, audit_record
 from controlplane.core.errors.body import Conflict
@@ -20,7 +22,7 @@ from controlplane.core.queries import rows
 from controlplane.core.versions.models import State
 from controlplane.core.versions.selectors import in_force, on_trial
 from controlplane.core.versions.services import Versions
-from controlplane.kernel.prompts import PromptBody, find_problems
+from controlplane.kernel.prompts import PARTIAL, PromptBody, PromptMessage
 from controlplane.tenants.access import permitted
 from controlplane.tenants.models import Project
 
@@ -70,13 +72,68 @@ class PromptVersions(Versions[PromptVersion]):
         return PromptVersion(organization_id=self.template.organization_id, template=self.template)
 
     def read(self, content: object) -> object:
-        body = read_shape(content, PromptBody, field="body")
+        body = self._put_in(read_shape(content, PromptBody, field="body"))
+        if not body.messages and body.tool is None:
+            raise ValidationError({"body.messages": "At least one message is required."})
         return msgspec.json.decode(msgspec.json.encode(body))
 
     def errors(self, version: PromptVersion) -> Iterator[tuple[str, str]]:
-        for problem in find_problems(body_of(version)):
+        for problem in prompt_problems(version):
             if not problem.warning:
                 yield f"body.{problem.field}", problem.message
+
+    def _put_in(self, body: PromptBody) -> PromptBody:
+        """The body with the texts of templates that its messages name in them.
+
+        What is named is a published version, whose own texts are in it already: so nothing can
+        name itself, and what was published never changes with another template.
+        """
+        typed = body.source or body.messages
+        source = [message for message in typed if PARTIAL.search(message.content)]
+        if not source:
+            return structs.replace(body, messages=typed, source=())
+        found = [self._whole(place, message) for place, message in enumerate(typed)]
+        variables = {one.name: one for _, _, bodies in found for b in bodies for one in b.variables}
+        variables |= {one.name: one for one in body.variables}
+        return structs.replace(
+            body,
+            messages=tuple(message for message, _, _ in found),
+            source=tuple(message for _, message, _ in found),
+            variables=tuple(variables.values()),
+        )
+
+    def _whole(
+        self, place: int, message: PromptMessage
+    ) -> tuple[PromptMessage, PromptMessage, list[PromptBody]]:
+        """A message with the texts that it names, and as it is written, each at its version."""
+        bodies: dict[str, PromptBody] = {}
+        pinned: dict[str, str] = {}
+        for named in PARTIAL.finditer(message.content):
+            version = self._named(named["name"], named["version"], f"body.source[{place}].content")
+            bodies[named[0]] = body_of(version)
+            pinned[named[0]] = f"{{{{> {named['name']}:{version.version}}}}}"
+
+        def text(named: str) -> str:
+            return "\n\n".join(each.content for each in bodies[named].messages)
+
+        whole = PARTIAL.sub(lambda found: text(found[0]), message.content)
+        written = PARTIAL.sub(lambda found: pinned[found[0]], message.content)
+        return (
+            PromptMessage(message.role, whole),
+            PromptMessage(message.role, written),
+            list(bodies.values()),
+        )
+
+    def _named(self, name: str, number: str | None, field: str) -> PromptVersion:
+        rows = PromptVersion.objects.filter(template__name=name).exclude(published_at=None)
+        rows = rows.filter(organization_id=self.template.organization_id)
+        visible = Q(template__project=None) | Q(template__project=self.template.project_id)
+        wanted = Q(version=int(number)) if number else Q(state=State.PUBLISHED)
+        found = rows.filter(visible, wanted).exclude(template=self.template).first()
+        if found is None or not found.body.get("messages"):
+            version = f"version {number}" if number else "live version"
+            raise ValidationError({field: f"There is no {version} of another template {name!r}."})
+        return found
 
     def ready(self, version: PromptVersion, *, trial: bool = False) -> PromptVersion:
         now = self.now(version, State.DRAFT, State.CANARY)

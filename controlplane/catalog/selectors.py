@@ -7,6 +7,8 @@ from datetime import datetime
 import msgspec
 from django.db.models import Q, TextField
 from django.db.models.functions import Cast, Length
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError
 
 from controlplane.catalog.models import Model, Pool, PriceVersion, PromptTemplate, PromptVersion
 from controlplane.core.audit.entries import Actor
@@ -19,7 +21,8 @@ from controlplane.tenants.access import permitted, require
 VERSIONS_SHOWN_MAX = 100
 # How many versions of a template gateways keep, as in `blueprint/sql/functions/config_rows.sql`.
 SERVED_VERSIONS = 5
-BYTES_PER_TOKEN = 4
+BYTES_PER_TOKEN = prompts.BYTES_PER_TOKEN
+SCHEMA_WORDS_MAX = 200
 
 
 def model_list(*, enabled_only: bool = False, removed: bool = False) -> list[Model]:
@@ -111,7 +114,8 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PromptDryRun(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request with these variables would send, and how much of it caches.
+    """What a request with these variables would send, and how much of it caches; of a tool, how
+    much it adds to each request.
 
     Tokens are estimates at four bytes each: the count is the model's tokenizer's.
     """
@@ -169,11 +173,45 @@ def body_of(version: PromptVersion) -> prompts.PromptBody:
     return msgspec.convert(version.body, prompts.PromptBody)
 
 
+def prompt_problems(version: PromptVersion) -> list[prompts.PromptProblem]:
+    """What is wrong with a version, held against what is stored and served now; needs the scope."""
+    body = body_of(version)
+    found = prompts.find_problems(body)
+    parameters = body.tool and body.tool.parameters
+    form = body.response_format or {}
+    for field, schema in (
+        ("tool.parameters", parameters),
+        ("response_format.json_schema.schema", (form.get("json_schema") or {}).get("schema")),
+    ):
+        if schema is not None and (told := _schema_complaint(schema)):
+            found.append(prompts.PromptProblem(field, told))
+    if body.model and model_find(name=body.model) is None:
+        told = "Is no model's name; rules may lead on from it."
+        found.append(prompts.PromptProblem("model", told, warning=True))
+    tools = PromptVersion.objects.filter(organization_id=version.organization_id)
+    tools = tools.exclude(published_at=None).filter(body__has_key="tool")
+    visible = Q(template__project=None) | Q(template__project=version.template.project_id)
+    for place, tool in enumerate(body.tools):
+        wanted = Q(version=tool.version) if tool.version else Q(state=State.PUBLISHED)
+        if not tools.filter(visible, wanted, template__name=tool.id).exists():
+            told = f"There is no published tool {tool.id!r} of this version."
+            found.append(prompts.PromptProblem(f"tools[{place}]", told))
+    return found
+
+
+def _schema_complaint(schema: object) -> str:
+    try:
+        Draft202012Validator.check_schema(schema)
+    except SchemaError as error:
+        return f"Is no JSON schema: {error.message[:SCHEMA_WORDS_MAX]}"
+    return ""
+
+
 def prompt_dry_run(body: prompts.PromptBody, values: dict[str, prompts.Value]) -> PromptDryRun:
     """Render with these variables; raises `BadValue`."""
     checked = prompts.checked_values(body, values)
     stable = sum(len(message.content.encode()) for message in prompts.stable_messages(body))
-    size = prompts.filled_bytes(body, checked)
+    size = prompts.filled_bytes(body, checked) + (prompts.tool_bytes(body.tool) if body.tool else 0)
     return PromptDryRun(
         messages=prompts.filled(body, checked),
         bytes=size,

@@ -11,7 +11,7 @@ from rest_framework.response import Response
 from controlplane.catalog.models import Model
 from controlplane.catalog.selectors import model_list
 from controlplane.catalog.services import ModelDraft, model_change, model_create, model_enable
-from controlplane.composed.catalogue import model_discard
+from controlplane.connections.discard import model_discard
 from controlplane.core.answers import answer_of
 from controlplane.core.api.schema import CREATED, Whole, operation
 from controlplane.core.api.views import ApiView

@@ -1,6 +1,6 @@
 """Keys of connections: sealed for their row, shown by their end alone, rotated with overlap.
 
-Under another `CONNECTION_KEY` none can be opened: they must be entered again.
+Under another `CONNECTION_KEY` than those that settings name none can be opened.
 """
 
 import uuid
@@ -65,7 +65,18 @@ def keys_active(connection: Connection) -> QuerySet[ConnectionKey]:
 def key_opened(key: ConnectionKey) -> str:
     """The secret again; raises BrokenSeal."""
     assert key.sealed is not None
-    return unsealed(settings.CONNECTION_KEY, bytes(key.sealed), _place(key)).decode()
+    before = settings.CONNECTION_KEYS_BEFORE
+    return unsealed(settings.CONNECTION_KEY, bytes(key.sealed), _place(key), before).decode()
+
+
+def keys_reseal() -> int:
+    """Seal all active keys under the present `CONNECTION_KEY` alone; how many there are."""
+    with transaction.atomic():
+        found = list(ConnectionKey.objects.select_for_update().filter(retired_at=None))
+        for key in found:
+            key.sealed = sealed(settings.CONNECTION_KEY, key_opened(key).encode(), _place(key))
+            key.save(update_fields=["sealed"])
+    return len(found)
 
 
 def _place(key: ConnectionKey) -> bytes:

@@ -7,9 +7,12 @@ import msgspec
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.response import Response
 
+from controlplane.catalog.selectors import prompt_get, prompt_version_get, prompt_versions
 from controlplane.contents import services
+from controlplane.contents.replay import TemplateReplay, template_replay
 from controlplane.core.api.schema import operation
 from controlplane.core.api.views import OF_ORGANIZATION, ApiView
+from controlplane.core.versions.models import State
 from controlplane.kernel.ids import RequestId
 from controlplane.tenants.models import Project
 from controlplane.tenants.people.selectors import project_of
@@ -49,6 +52,13 @@ class DeletedJson(TypedDict):
     """In how many requests something was deleted."""
 
     deleted: int
+
+
+class ReplayBody(msgspec.Struct, forbid_unknown_fields=True):
+    """A version of a template."""
+
+    template: str
+    version: int
 
 
 class ContentView(ApiView, under=f"{OF_ORGANIZATION}/projects/<proj:project_id>/"):
@@ -106,3 +116,17 @@ class OneContentView(ContentView, at="contents/<req:request_id>"):
             actor=self.actor(), project=self.project(), request=request_id
         )
         return {"deleted": count}
+
+
+class ContentsReplay(ContentView, at="contents/replay"):
+    @operation(body=ReplayBody, answer=TemplateReplay)
+    def post(self, asked: ReplayBody) -> TemplateReplay:
+        """Put kept requests together once more by a version of the template that they named."""
+        actor, project = self.actor(), self.project()
+        template = prompt_get(
+            actor=actor, organization_id=project.organization_id, name=asked.template
+        )
+        version = prompt_version_get(actor=actor, template=template, version=asked.version)
+        versions = prompt_versions(actor=actor, template=template)
+        live = next((one for one in versions if one.state == State.PUBLISHED), None)
+        return template_replay(actor=actor, project=project, version=version, live=live)

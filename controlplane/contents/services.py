@@ -95,6 +95,17 @@ def contents_configure(*, actor: Actor, project: Project, keeping: Keeping) -> P
     return project
 
 
+def contents_rewrap(organization_id: UUID) -> int:
+    """Wrap the data keys of an organization's projects under the present key; how many have one."""
+    with organization_scope([organization_id]):
+        rows = Project.objects.select_for_update().filter(organization_id=organization_id)
+        found = list(rows.exclude(content_key=None))
+        for project in found:
+            project.content_key = wrapped_anew(bytes(project.content_key or b""))
+            project.save(update_fields=["content_key"])
+    return len(found)
+
+
 def may_read(*, actor: Actor, project: Project) -> bool:
     """Whether an actor is among the project's readers, a program being who made its key.
 

@@ -3,9 +3,10 @@
 Looks first and changes only what is missing, so it may run at every start. No tables are made here.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import LiteralString
+from pathlib import Path
+from typing import Any, LiteralString
 
 import psycopg
 from psycopg import sql
@@ -65,6 +66,25 @@ def app_settings() -> dict[str, str]:
 def gateway_settings() -> dict[str, str]:
     """As the app's; generic plans, since array parameters would be planned at every call."""
     return {**app_settings(), "plan_cache_mode": "force_generic_plan"}
+
+
+def password_of(database: Mapping[str, Any]) -> str:
+    """Of a connection in the settings: the one given, or that in the file it is read from."""
+    given: str = database["PASSWORD"]
+    if given or "passfile" not in database["OPTIONS"]:
+        return given
+    return Path(database["OPTIONS"]["passfile"]).read_text().strip().rpartition(":")[2]
+
+
+def password_change(dsn: str, password: str, publish: Callable[[], None]) -> None:
+    """Give the role that signs in with `dsn` another password, and call `publish` just before that
+    counts: nobody reads the new one for longer than a commit takes before it is valid.
+    """
+    with psycopg.connect(dsn) as connection:
+        user = connection.info.user
+        role = DatabaseRole(user, password, {})
+        connection.execute(_text("ALTER ROLE {}", user) + _password_clause(connection, role))
+        publish()
 
 
 class MissingRights(Exception):

@@ -1,6 +1,8 @@
 """Secrets that must be read again, sealed for the one place where they are kept (AES-256-GCM)."""
 
 import os
+from collections.abc import Sequence
+from contextlib import suppress
 from hashlib import sha256
 
 from cryptography.exceptions import InvalidTag
@@ -19,12 +21,12 @@ def sealed(key: bytes, secret: bytes, place: bytes) -> bytes:
     return nonce + _cipher(key).encrypt(nonce, secret, place)
 
 
-def unsealed(key: bytes, kept: bytes, place: bytes) -> bytes:
-    """The secret again; raises BrokenSeal."""
-    try:
-        return _cipher(key).decrypt(kept[:NONCE_BYTES], kept[NONCE_BYTES:], place)
-    except (InvalidTag, ValueError) as error:
-        raise BrokenSeal from error
+def unsealed(key: bytes, kept: bytes, place: bytes, before: Sequence[bytes] = ()) -> bytes:
+    """The secret again, by its key or one of those before it; raises BrokenSeal."""
+    for each in (key, *before):
+        with suppress(InvalidTag, ValueError):
+            return _cipher(each).decrypt(kept[:NONCE_BYTES], kept[NONCE_BYTES:], place)
+    raise BrokenSeal
 
 
 def _cipher(key: bytes) -> AESGCM:

@@ -1,8 +1,10 @@
 """What `sluice doctor` looks at on this machine, each finding with what to do about it."""
 
+import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +21,7 @@ from controlplane.embedded.layout import (
 )
 from controlplane.embedded.ports import is_free
 from controlplane.embedded.processes import RunFile, living
+from controlplane.settings.secret_files import FROM_VARIABLES
 
 PYTHON_MIN = (3, 11)
 # All tests run on the first; the hot path's run on the others.
@@ -28,6 +31,11 @@ POSTGRES_MIN = 15
 REDIS_MIN = (6, 2)
 REDIS_S_MAX = 3.0
 OTHERS = 0o077
+# After as long a secret counts as old, and an overlap as forgotten.
+SECRET_DAYS_MAX, OVERLAP_DAYS_MAX = 365, 30
+# A random one of 32 characters has far more different ones.
+SECRET_CHARS_MIN, SECRET_LETTERS_MIN = 32, 12
+DAY_S = 86_400
 GIB, MIB = 2**30, 2**20
 
 
@@ -137,9 +145,34 @@ def _secrets(data: Path) -> Iterator[DoctorFinding]:
     demo = data / "demo.env"
     files += [demo] if demo.exists() else []
     wide = [path for path in files if path.stat().st_mode & OTHERS]
+    yield from _values([path for path in files if path.is_file() and path != demo])
     for path in wide:
         mode, wanted = path.stat().st_mode & 0o777, "700" if path.is_dir() else "600"
         fix = f"chmod {wanted} {path}; if others could read it, replace what is in it."
         yield DoctorFinding("secrets", f"{path} has mode {mode:o}", fix)
     if not wide:
         yield DoctorFinding("secrets", f"{folder} is for its owner alone")
+
+
+def _values(files: Sequence[Path]) -> Iterator[DoctorFinding]:
+    """Secrets that are weak, shared or old, and overlaps that nobody has ended."""
+    named = {path.name: path.read_text().strip() for path in files if path.suffix == ""}
+    named |= {name: os.environ.get(variable, "") for name, variable in FROM_VARIABLES.items()}
+    for name, value in named.items():
+        others = [other for other in named if other < name and named[other] == value]
+        if len(value) < SECRET_CHARS_MIN or len(set(value)) < SECRET_LETTERS_MIN:
+            yield DoctorFinding("secrets", f"{name} is weak", _replace(name))
+        elif others:
+            yield DoctorFinding("secrets", f"{name} is the same as {others[0]}", _replace(name))
+    for path in files:
+        days = int((time.time() - path.stat().st_mtime) / DAY_S)
+        if path.suffix == ".before" and days > OVERLAP_DAYS_MAX:
+            fix = f"sluice secrets settle {path.stem}"
+            told = f"{path.stem} has had an earlier value beside it for {days} days"
+            yield DoctorFinding("secrets", told, fix)
+        elif not path.suffix and days > SECRET_DAYS_MAX:
+            yield DoctorFinding("secrets", f"{path.name} is {days} days old", _replace(path.name))
+
+
+def _replace(name: str) -> str:
+    return f"sluice secrets rotate {name}, or replace it where it is set (docs/operations.md)."

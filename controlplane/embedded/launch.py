@@ -115,7 +115,8 @@ class Launch:
         if settings.EMBEDDED_DATABASE:
             self._keep(private_postgres(layout, self._say))
         if settings.EMBEDDED_REDIS:
-            self._keep(RedisServer(layout, password=settings.REDIS_PASSWORD, say=self._say))
+            password, file = settings.REDIS_PASSWORD, Path(settings.SECRETS_DIR) / "redis"
+            self._keep(RedisServer(layout, password=password, say=self._say, file=file))
 
     def _keep(self, server: EmbeddedServer) -> None:
         kept = KeptServer(server, self._say)

@@ -25,8 +25,12 @@ RULES = (Path(__file__).parent / "redis_rules.txt").read_text(encoding="ascii").
 class RedisServer(EmbeddedServer):
     name, log_name = "Redis", "redis.log"
 
-    def __init__(self, layout: Layout, *, password: str, say: processes.Say) -> None:
+    def __init__(
+        self, layout: Layout, *, password: str, say: processes.Say, file: Path | None = None
+    ) -> None:
+        """`file` has the password, which each start reads anew, beside a file of earlier ones."""
         super().__init__(layout, password=password, say=say)
+        self._file = file
         self._program = redis_program(layout)
 
     def start(self) -> None:
@@ -58,12 +62,20 @@ class RedisServer(EmbeddedServer):
             processes.end(self._process, (signal.SIGTERM, STOP_SECONDS_MAX))
             self._process = None
 
+    def _passwords(self) -> list[str]:
+        """All that it takes, the present one first."""
+        if self._file is None or not self._file.exists():
+            return [self._password]
+        before = self._file.with_name(f"{self._file.name}.before")
+        found = [self._file, *([before] if before.exists() else [])]
+        return [each for path in found for each in path.read_text().split()]
+
     def _configuration(self) -> str:
         lines = (
             "port 0",
             f'unixsocket "{self._layout.redis_socket}"',
             "unixsocketperm 700",
-            f"user default on >{self._password} {RULES}",
+            f"user default on {' '.join(f'>{each}' for each in self._passwords())} {RULES}",
             f'dir "{self._layout.redis}"',
             'save ""',
             "appendonly no",
@@ -76,7 +88,7 @@ class RedisServer(EmbeddedServer):
     def _answers(self) -> bool:
         client = redis.Redis(
             unix_socket_path=str(self._layout.redis_socket),
-            password=self._password,
+            password=self._passwords()[0],
             retry=Retry(NoBackoff(), 0),
         )
         try:

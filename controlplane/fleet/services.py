@@ -6,7 +6,6 @@ a row; every gateway reads it within two seconds and acts on it. What is seen of
 gateways (`sql/functions`).
 """
 
-import hmac
 import re
 import uuid
 from collections.abc import Iterable
@@ -254,8 +253,8 @@ def _token(secret: str) -> EnrolmentToken:
         key_id=parsed.key_id, used_at=None, expires_at__gt=timezone.now()
     )
     row = rows.first()
-    known = keys.digest(secret, settings.KEY_PEPPER)
-    if row is None or not hmac.compare_digest(bytes(row.digest), known):
+    peppers = (settings.KEY_PEPPER, *settings.KEY_PEPPERS_BEFORE)
+    if row is None or not keys.is_digest(bytes(row.digest), secret, peppers):
         raise EnrolmentRefused
     return row
 

@@ -1,6 +1,6 @@
 """What a client asks for, whatever API shape it spoke: the edge turns requests into an `Ask`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Self
 
 import msgspec
@@ -8,7 +8,7 @@ from msgspec import structs
 
 from controlplane.gateway.policies.masks import Masks
 from controlplane.gateway.toolform import WantedCalls
-from controlplane.kernel.prompts import PromptBody, Value
+from controlplane.kernel.prompts import PromptBody, ToolName, Value
 from controlplane.kernel.rules import SizeClass
 from inference.contract.capabilities import Capability
 from inference.contract.frames import Sampling
@@ -64,6 +64,13 @@ class PromptUse(msgspec.Struct, frozen=True):
     values: dict[str, Value]
 
 
+class StoredParts(msgspec.Struct, frozen=True):
+    """What was found of all that a request names: fields that it does not say, and tools."""
+
+    settings: Mapping[str, Any]
+    tools: tuple[dict[str, Any], ...]
+
+
 class Assembly(msgspec.Struct, frozen=True):
     """The version of a template that a request gets, and the text of each of its variables."""
 
@@ -115,7 +122,9 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     prompt, or several of them, each of which gets all of its choices.
 
     Before `turns` go the messages of a stored template: `prompt` names it, `assembly` is what was
-    found for it, and stage 3 puts them together.
+    found for it, and stage 3 puts them together. `stored_tools` are named in the same way. Until
+    both are found the rest is not read: `again` does, with what they say. `tool_labels` are the
+    tools' names and versions then.
     `output_tokens` is None when the client named no bound, `output_field` is what it calls it;
     `bytes` is the size of the body without its pictures, with what a template adds. `tools` are
     what the model may call, as chat templates read them; `grammar_field` is what the client calls
@@ -147,6 +156,9 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     turns: tuple[Turn, ...] = ()
     prompt: PromptUse | None = None
+    stored_tools: tuple[ToolName, ...] = ()
+    again: Callable[[StoredParts], "Ask"] | None = None
+    tool_labels: tuple[str, ...] = ()
     assembly: Assembly | None = None
     text: str | None = None
     tokens: tuple[int, ...] | None = None

@@ -168,6 +168,11 @@ class PromptRecord(msgspec.Struct, frozen=True, kw_only=True):
     share_permille: int
     versions: dict[int, PromptBody]
 
+    @property
+    def tool(self) -> bool:
+        """Whether it is a stored tool instead."""
+        return self.versions[self.published].tool is not None
+
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Everything at one version. `budgets` are the ids of all that has one.

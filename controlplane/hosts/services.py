@@ -1,6 +1,5 @@
 """What staff decide: hosts that may report, and deployments. `reconcile.py` acts on it."""
 
-import hmac
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -204,8 +203,8 @@ def _host_of(secret: str, prefix: str, *, lock: bool = False) -> Host:
         raise HostUnknown
     rows = Host.objects.select_for_update() if lock else Host.objects.all()
     host = rows.filter(key_id=parsed.key_id).first()
-    known = keys.digest(secret, settings.KEY_PEPPER)
-    if host is None or not hmac.compare_digest(bytes(host.digest), known):
+    peppers = (settings.KEY_PEPPER, *settings.KEY_PEPPERS_BEFORE)
+    if host is None or not keys.is_digest(bytes(host.digest), secret, peppers):
         raise HostUnknown
     return host
 

@@ -1,4 +1,5 @@
-"""Stored prompt templates: messages with named, typed, bounded variables. Pure text, never code.
+"""Stored prompt templates: messages with named, typed, bounded variables. Pure text, never code;
+what a request that names one is asked with; and stored tools, which have the same life.
 
 A placeholder is `{{name}}`; a backslash before two braces makes them text. Values are put in once
 and read no further, so that nothing in them is a placeholder, and each stays inside the message
@@ -7,7 +8,7 @@ that has its place: roles and special tokens are the chat template's to make, no
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -22,8 +23,18 @@ VALUE_CHARS_MAX = 400_000
 CHARS_DEFAULT = 2_000
 IN_ALL_DEFAULT = 100_000
 NUMBER_MAX = 2**53
+TOOLS_MAX = 32
+STOPS_MAX = 16
+TOOL_BYTES_MAX = 32_768
+SCHEMA_BYTES_MAX = 32_768
+BYTES_PER_TOKEN = 4
 _MARKS = re.compile(
     r"(?P<literal>\\\{\{)|\{\{\s*(?P<name>[a-z][a-z0-9_]{0,39})\s*\}\}|(?P<bad>\{\{)"
+)
+
+# A published template whose text goes here when a draft is saved.
+PARTIAL = re.compile(
+    r"(?<!\\)\{\{>\s*(?P<name>[a-z0-9][a-z0-9_-]{0,63})(?::(?P<version>[0-9]{1,6}))?\s*\}\}"
 )
 
 Role = Literal["system", "user", "assistant"]
@@ -57,14 +68,79 @@ class PromptMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     content: Annotated[str, Meta(min_length=1)]
 
 
+class StoredTool(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """A function that a model may call, by the name that it is stored under.
+
+    `parameters` is a JSON schema of an object; without it the function takes none.
+    """
+
+    description: str = ""
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class ToolName(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A stored tool; without `version` the one in force."""
+
+    id: Annotated[str, Meta(min_length=1, max_length=64)]
+    version: Annotated[int, Meta(ge=1)] | None = None
+
+
+Share = Annotated[float, Meta(ge=0, le=1)]
+Penalty = Annotated[float, Meta(ge=-2, le=2)]
+
+
+class PromptParameters(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """What a request is asked with where it does not say it itself, as the API has these fields."""
+
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Share | None = None
+    max_tokens: Annotated[int, Meta(ge=1, le=2**31)] | None = None
+    stop: Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(max_length=STOPS_MAX)] = []
+    seed: Number | None = None
+    frequency_penalty: Penalty | None = None
+    presence_penalty: Penalty | None = None
+    reasoning_effort: str | None = None
+    parallel_tool_calls: bool | None = None
+    tool_choice: Literal["none", "auto", "required"] | None = None
+
+
+NO_PARAMETERS = PromptParameters()
+
+
 class PromptBody(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """One version of a template. `values_chars_max` bounds all values of a request together."""
+    """One version of a template, or with `tool` of a stored tool, which has nothing else.
 
-    messages: Annotated[tuple[PromptMessage, ...], Meta(min_length=1, max_length=MESSAGES_MAX)]
+    `values_chars_max` bounds all values of a request together. `model`, `parameters`, stored
+    `tools` and `response_format` are what a request is asked with that says nothing else. Where
+    messages have others put into them, `source` is how they were written.
+    """
+
+    messages: Annotated[tuple[PromptMessage, ...], Meta(max_length=MESSAGES_MAX)] = ()
     variables: Annotated[tuple[Variable, ...], Meta(max_length=VARIABLES_MAX)] = ()
     values_chars_max: Annotated[int, Meta(ge=1, le=VALUE_CHARS_MAX)] = IN_ALL_DEFAULT
+    source: Annotated[tuple[PromptMessage, ...], Meta(max_length=MESSAGES_MAX)] = ()
+    model: Annotated[str, Meta(max_length=100)] = ""
+    parameters: PromptParameters = NO_PARAMETERS
+    tools: Annotated[tuple[ToolName, ...], Meta(max_length=TOOLS_MAX)] = ()
+    response_format: dict[str, Any] | None = None
+    tool: StoredTool | None = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Fields of a request that it gives where they are not said."""
+        found: dict[str, Any] = msgspec.to_builtins(self.parameters)
+        if self.model:
+            found["model"] = self.model
+        if self.response_format is not None:
+            found["response_format"] = self.response_format
+        return found
 
 
 class PromptProblem(NamedTuple):
@@ -106,7 +182,9 @@ def pieces(content: str) -> Iterator[str | Hole]:
 
 def find_problems(body: PromptBody) -> list[PromptProblem]:
     """Errors, then what makes a template cache worse than it could."""
-    found = [*_variable_problems(body)]
+    if body.tool is not None:
+        return list(_tool_problems(body, body.tool))
+    found = [*_variable_problems(body), *_setting_problems(body)]
     declared = {each.name for each in body.variables}
     used: set[str] = set()
     for place, message in enumerate(body.messages):
@@ -127,6 +205,35 @@ def find_problems(body: PromptBody) -> list[PromptProblem]:
     if size > BODY_BYTES_MAX:
         found.append(PromptProblem("messages", f"Have {size} bytes; at most {BODY_BYTES_MAX}."))
     return found + _order_problems(body)
+
+
+def tool_bytes(tool: StoredTool) -> int:
+    """What it adds to every request that offers it, in bytes of JSON."""
+    return len(msgspec.json.encode(tool))
+
+
+def _tool_problems(body: PromptBody, tool: StoredTool) -> Iterator[PromptProblem]:
+    if body != PromptBody(tool=tool):
+        yield PromptProblem("tool", "A tool has no messages and nothing else beside it.")
+    size = tool_bytes(tool)
+    if size > TOOL_BYTES_MAX:
+        yield PromptProblem("tool", f"Has {size} bytes; at most {TOOL_BYTES_MAX}.")
+    if tool.parameters is not None and tool.parameters.get("type", "object") != "object":
+        yield PromptProblem("tool.parameters.type", "Must be 'object'.")
+    if not tool.description:
+        told = "Models choose a tool by its description."
+        yield PromptProblem("tool.description", told, warning=True)
+
+
+def _setting_problems(body: PromptBody) -> Iterator[PromptProblem]:
+    names = [one.id for one in body.tools]
+    for place, name in enumerate(names):
+        if name in names[:place]:
+            yield PromptProblem(f"tools[{place}].id", f"'{name}' is there twice.")
+    size = len(msgspec.json.encode(body.response_format))
+    if size > SCHEMA_BYTES_MAX:
+        told = f"Has {size} bytes; at most {SCHEMA_BYTES_MAX}."
+        yield PromptProblem("response_format", told)
 
 
 def stable_messages(body: PromptBody) -> tuple[PromptMessage, ...]:

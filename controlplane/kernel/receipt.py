@@ -134,7 +134,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `rule` to `candidates` are what routing knew and did, the cheapest candidates first; `steps`
     those of its rule with what came of each, `attempts` the nodes that did not finish it. `usage`
     names the source of its token counts where that is not the gateway. `images` were in its
-    prompt, which then has no block hashes. `limit` refused it, `lack` is what the fleet lacked.
+    prompt, which then has no block hashes; `prompt` and `tools` are what was stored, each with its
+    version. `limit` refused it, `lack` is what the fleet lacked.
     `prefill` is the node that computed the prompt for `node`; the index and what it told are then
     of that one. `ignored` are fields of the request that changed nothing, `labels` those of its
     `metadata` that its project keeps. `masked` counts by kind what a policy of its
@@ -148,6 +149,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rule: str = ""
     steps: tuple[PassedStep, ...] = ()
     prompt: str = ""
+    tools: tuple[str, ...] = ()
     node: str = ""
     why: str = ""
     index: IndexState = ""

@@ -25,6 +25,7 @@ INSTALLED_APPS = [
     "controlplane.billing",
     "controlplane.batches",
     "controlplane.routing",
+    "controlplane.changes",
     "controlplane.slos",
     "controlplane.insights",
     "controlplane.contents",

@@ -11,7 +11,7 @@ from controlplane.core.database_roles import APP_ROLE, BACKUP_ROLE, GATEWAY_ROLE
 from controlplane.embedded.layout import embedded_layout
 from controlplane.settings import env
 from controlplane.settings.paths import DATA_DIR
-from controlplane.settings.secret_files import SECRETS_GIVEN, kept_secret, needed
+from controlplane.settings.secret_files import SECRETS_GIVEN, kept_secret, needed, passfile
 
 DATABASE_NAME = "sluice"
 CONNECT_SECONDS_MAX = 5
@@ -57,8 +57,12 @@ def _connection(server: DatabaseServer, user: str, password: str) -> dict[str, A
 def _role(variable: str, role: str, file_name: str) -> dict[str, Any]:
     """A role's connection: its own URL where one is set, else a kept password on our server."""
     url = env.url(variable, SCHEMES)
-    if url is None:
+    if url is None and SECRETS_GIVEN:
         return _connection(_default_server(), role, kept_secret(file_name))
+    if url is None:
+        made = _connection(_default_server(), role, "")
+        made["OPTIONS"]["passfile"] = str(passfile(file_name))
+        return made
     missing = SECRETS_GIVEN and url.password is None
     password = kept_secret(file_name) if missing else unquote(url.password or "")
     return _connection(_server(url), unquote(url.username or role), password)

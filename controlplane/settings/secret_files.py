@@ -23,6 +23,9 @@ SECRET_CHARS_MIN = 32
 SECRETS_GIVEN = bool(env.text("SLUICE_SECRETS"))
 # Secrets that this process was given in variables, by the file's name: files of these are not read.
 FROM_VARIABLES: dict[str, str] = {}
+# Earlier values of a secret that is being replaced, one a line, beside its file.
+BEFORE = ".before"
+PASSFILE = ".pgpass"
 
 
 def needed(*roles: str) -> bool:
@@ -41,6 +44,21 @@ def secret(variable: str, file_name: str) -> str:
     return value
 
 
+def secrets_before(variable: str, file_name: str) -> tuple[str, ...]:
+    """Earlier values that count beside the present one until they are forgotten, newest first."""
+    if given := env.words(f"{variable}_BEFORE"):
+        return given
+    file = SECRETS_DIR / f"{file_name}{BEFORE}"
+    # A variable and a file are of two installations: the file's would be another's secrets.
+    if file_name in FROM_VARIABLES or not file.exists():
+        return ()
+    return tuple(file.read_text().split())
+
+
+def bytes_before(variable: str, file_name: str) -> tuple[bytes, ...]:
+    return tuple(each.encode() for each in secrets_before(variable, file_name))
+
+
 def kept_secret(file_name: str) -> str:
     """Read a secret, making it first where it is missing; two processes get the same one."""
     file = SECRETS_DIR / file_name
@@ -53,6 +71,25 @@ def kept_secret(file_name: str) -> str:
     if len(value) < SECRET_CHARS_MIN:
         raise ImproperlyConfigured(f"{file} holds no secret; restore it or remove the file.")
     return value
+
+
+def passfile(file_name: str) -> Path:
+    """A file for PostgreSQL's clients with a kept password: they read it anew with each connection,
+    so that a process that is running already comes in with a password that was changed.
+    """
+    file = SECRETS_DIR / f"{file_name}{PASSFILE}"
+    line = f"*:*:*:*:{kept_secret(file_name)}\n"
+    if not file.exists() or file.read_text() != line:
+        replace_private(file, line)
+    return file
+
+
+def replace_private(file: Path, text: str) -> None:
+    """Give a file of mode 0600 another content, whole at once."""
+    handle, name = tempfile.mkstemp(dir=file.parent, prefix=".new-")
+    with os.fdopen(handle, "w") as out:
+        out.write(text)
+    os.replace(name, file)
 
 
 def _make_folders(folder: Path) -> None:

@@ -6,14 +6,16 @@ from csp.constants import NONE, SELF
 
 from controlplane.settings import env
 from controlplane.settings.gateway import GATEWAY_URL
-from controlplane.settings.secret_files import needed, secret
+from controlplane.settings.secret_files import bytes_before, needed, secret, secrets_before
 
 if needed("web"):
     SECRET_KEY = secret("SLUICE_SECRET_KEY", "django")
+    SECRET_KEY_FALLBACKS = list(secrets_before("SLUICE_SECRET_KEY", "django"))
     # Opens /api/ as the command line does; whoever has it runs the installation.
     OPERATOR_TOKEN = secret("SLUICE_OPERATOR_TOKEN", "operator-token")
     # Seals the secrets of authenticator apps; under another one, those apps must be set up again.
     FACTOR_KEY = secret("SLUICE_FACTOR_KEY", "factor-key").encode()
+    FACTOR_KEYS_BEFORE = bytes_before("SLUICE_FACTOR_KEY", "factor-key")
 if needed("setup"):
     # Seals the secrets in a backup; only commands read it.
     BACKUP_PASSPHRASE = env.text("SLUICE_BACKUP_PASSPHRASE")
@@ -23,17 +25,19 @@ if needed("gateway"):
 if needed("web", "connector"):
     # Seals the keys of hosted providers; under another one, those must be entered again.
     CONNECTION_KEY = secret("SLUICE_CONNECTION_KEY", "connection-key").encode()
+    CONNECTION_KEYS_BEFORE = bytes_before("SLUICE_CONNECTION_KEY", "connection-key")
 if needed("gateway", "web", "connector"):
-    # API keys are kept as HMAC-SHA256 under this pepper; changing it invalidates every key. The key
-    # of the tickets that travel with nodes' jobs is derived from it.
+    # API keys are kept as HMAC-SHA256 under this pepper, or an earlier one: without that they are
+    # invalid. The key of the tickets that travel with nodes' jobs is derived from it.
     KEY_PEPPER = secret("SLUICE_KEY_PEPPER", "key-pepper").encode()
+    KEY_PEPPERS_BEFORE = bytes_before("SLUICE_KEY_PEPPER", "key-pepper")
 if needed("gateway", "web"):
     # Reads /metrics and the autoscaling signals, and nothing else.
     METRICS_TOKEN = secret("SLUICE_METRICS_TOKEN", "metrics-token")
     # The first wraps the keys of what projects keep; the others open what they once wrapped.
     CONTENT_KEYS = (
         secret("SLUICE_CONTENT_KEY", "content-key"),
-        *env.words("SLUICE_CONTENT_KEYS_BEFORE"),
+        *secrets_before("SLUICE_CONTENT_KEY", "content-key"),
     )
     PLAYGROUND_TOKEN_KEY = secret("SLUICE_PLAYGROUND_TOKEN_KEY", "playground-token").encode()
 

@@ -19,6 +19,7 @@ NAME_CHARS_MAX = 100
 SCOPE_CHARS_MAX = 200
 ADDRESS_CHARS_MAX = 500
 LABEL_CHARS_MAX = 300
+KINDS = ["webhook", "slack", "teams", "pagerduty", "opsgenie", "email"]
 
 
 def default_rules() -> list[str]:
@@ -176,13 +177,13 @@ class Shed(BaseModel):
 
 
 class Channel(BaseModel):
-    """Where alerts of an organization are told: `kind` is webhook, slack or email.
+    """Where alerts of an organization are told: `kind` is one of `KINDS`.
 
     The address is kept as `addresses.Kept` has it.
     """
 
     organization = models.UUIDField()
-    kind = models.CharField(max_length=7)
+    kind = models.CharField(max_length=9)
     sealed = models.BinaryField()
     digest = models.BinaryField()
     shown = models.CharField(max_length=ADDRESS_CHARS_MAX)
@@ -191,9 +192,7 @@ class Channel(BaseModel):
         db_table = "slo_channels"
         constraints = [
             UniqueConstraint(fields=["organization", "kind", "digest"], name="channel_once"),
-            CheckConstraint(
-                condition=Q(kind__in=["webhook", "slack", "email"]), name="channel_kind_known"
-            ),
+            CheckConstraint(condition=Q(kind__in=KINDS), name="channel_kind_known"),
         ]
 
 
@@ -212,7 +211,7 @@ class Delivery(BaseModel):
         Channel, on_delete=models.CASCADE, null=True, blank=True, related_name="+"
     )
     event = models.CharField(max_length=9)
-    kind = models.CharField(max_length=7)
+    kind = models.CharField(max_length=9)
     address = models.CharField(max_length=ADDRESS_CHARS_MAX, default="", blank=True)
     attempts = models.PositiveSmallIntegerField(default=0)
     due_at = models.DateTimeField()

@@ -65,6 +65,13 @@ def objective_standings(*, actor: Actor, organization: UUID) -> list[ObjectiveSt
         return standings([organization], timezone.now())
 
 
+def objectives_living(*, actor: Actor, organization: UUID) -> list[models.Objective]:
+    """What an organization, or the installation, promises, by name."""
+    with seeing(actor, organization):
+        rows = models.Objective.objects.filter(organization=organization, ended_at=None)
+        return list(rows.order_by("name"))
+
+
 def objective_get(*, actor: Actor, organization: UUID, objective_id: UUID) -> models.Objective:
     """A living objective; raises DoesNotExist."""
     with seeing(actor, organization):

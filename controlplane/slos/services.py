@@ -19,7 +19,7 @@ from controlplane.kernel.ids import public_id
 from controlplane.kernel.objectives.burn import MILLION
 from controlplane.kernel.objectives.counting import CACHE_HIT
 from controlplane.kernel.spans import STAGES
-from controlplane.slos.channels.delivery import EMAIL, address_check, address_kept
+from controlplane.slos.channels.delivery import EMAIL, address_check, address_kept, address_of
 from controlplane.slos.checks import Complaints, ObjectiveDraft, draft_check, owner_check, rules_of
 from controlplane.slos.models import (
     ADDRESS_CHARS_MAX,
@@ -159,6 +159,21 @@ def channel_remove(*, actor: Actor, organization: uuid.UUID, channel_id: uuid.UU
         found = Channel.objects.get(id=channel_id, organization=organization)
         _audit_channel(actor, "slo_channel.remove", found)
         found.delete()
+
+
+def channels_reseal(organization: uuid.UUID) -> int:
+    """Keep the addresses of an organization's channels under the present key; how many there are.
+
+    Their digests, which tell two addresses apart, are made anew, too.
+    """
+    with organization_scope([organization]):
+        found = list(Channel.objects.select_for_update().filter(organization=organization))
+        for each in found:
+            address = address_of(each.id, organization, bytes(each.sealed))
+            kept = address_kept(each.id, organization, each.kind, address)
+            each.sealed, each.digest, each.shown = kept
+            each.save(update_fields=["sealed", "digest"])
+    return len(found)
 
 
 def stage_owner_set(

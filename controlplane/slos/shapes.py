@@ -36,7 +36,7 @@ EXAMPLE = {
 
 
 class ChannelBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Where alerts are told; `kind` is webhook, slack or email."""
+    """Where alerts are told; `kind` is webhook, slack, teams, pagerduty, opsgenie or email."""
 
     kind: str
     address: str

@@ -21,6 +21,7 @@ class TrafficRow(NamedTuple):
     """One finished request; `receipt` is empty unless a rule decided."""
 
     request: uuid.UUID
+    started_at: datetime
     organization: uuid.UUID
     project: uuid.UUID
     key: uuid.UUID
@@ -34,7 +35,9 @@ class TrafficRow(NamedTuple):
     cached_tokens: int
     output_tokens: int
     ttft_us: int
+    total_us: int
     cost_nano: int
+    end_user: str
     receipt: bytes
 
 

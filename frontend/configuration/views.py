@@ -15,6 +15,7 @@ from controlplane.blueprint.configuration import (
     configuration_export,
 )
 from controlplane.blueprint.ready import READY, ready_names
+from controlplane.blueprint.watching import configuration_passes
 from controlplane.core.permissions import Action
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.stepup import stepped_up
@@ -93,6 +94,7 @@ def _page(
         "changes": [_row(change) for change in changes or ()],
         "errors": [(path, " ".join(each)) for path, each in told],
         "ready": ready_names(),
+        "passes": configuration_passes(actor=viewer.user),
     }
     return show(request, viewer, HERE, "configuration/page.html", context, error)
 

@@ -15,10 +15,14 @@ from django.shortcuts import redirect
 from controlplane.catalog import prompts
 from controlplane.catalog import selectors as selectors
 from controlplane.catalog.models import PromptVersion
-from controlplane.core.permissions import Action
+from controlplane.contents.replay import TemplateReplay, template_replay
+from controlplane.contents.services import may_read
+from controlplane.core.permissions import Action, organization_scope
 from controlplane.core.versions.models import NOTE_CHARS_MAX, State
-from controlplane.kernel.prompts import BadValue, PromptBody, Value, find_problems, stable_bytes
+from controlplane.kernel.ids import uuid_asked
+from controlplane.kernel.prompts import BadValue, PromptBody, Value, stable_bytes
 from controlplane.kernel.rules import PERMILLE
+from controlplane.tenants.selectors import project_get
 from frontend.shared import versions as shared
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.formats import percent
@@ -37,6 +41,18 @@ FIRST = {
 }
 
 
+FIRST_TOOL = {
+    "tool": {
+        "description": "Say when a model is to call it.",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}},
+            "required": ["city"],
+        },
+    }
+}
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What a form brought: typed values or text to stand in it again, and how it went."""
@@ -45,6 +61,7 @@ class Outcome:
     tried: selectors.PromptDryRun | None = None
     text: str | None = None
     error: ValidationError | None = None
+    replayed: TemplateReplay | None = None
 
     @property
     def status(self) -> int:
@@ -55,10 +72,11 @@ NOTHING = Outcome()
 
 
 class NewForm(forms.Form):
-    """A template's name and whose it is; the service checks both."""
+    """A name, whose it is, and whether it is a tool; the service checks the first two."""
 
     name = forms.CharField(max_length=64)
     project = forms.UUIDField(required=False)
+    tool = forms.BooleanField(required=False)
 
 
 class BodyForm(shared.DraftForm):
@@ -90,7 +108,8 @@ def prompt_new(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         read = cleaned(NewForm(request.POST))
         name, project = read["name"], read["project"]
         made = prompts.prompt_create(**viewer.whose, name=name, project_id=project)
-        draft = prompts.PromptVersions(viewer.user, made).draft_create(FIRST)
+        first = FIRST_TOOL if read["tool"] else FIRST
+        draft = prompts.PromptVersions(viewer.user, made).draft_create(first)
     except ValidationError as error:
         return _index(request, viewer, error)
     return redirect("prompt_version", made.name, draft.version)
@@ -114,6 +133,18 @@ def prompt_try(request: HttpRequest, viewer: Viewer, name: str, version: int) ->
         wrong = ValidationError({f"variables.{error.name}": str(error)})
         return _version_page(request, viewer, found, Outcome(typed=typed, error=wrong))
     return _version_page(request, viewer, found, Outcome(typed=typed, tried=tried))
+
+
+@page("templates/<str:name>/<int:version>/replay", Action.TEMPLATE_VIEW, "POST")
+def prompt_replay(request: HttpRequest, viewer: Viewer, name: str, version: int) -> HttpResponse:
+    """Kept requests by this version beside the live one; posted, since reading them is noted."""
+    found = _named(viewer, name, version)
+    wanted = uuid_asked(request.POST.get("project", ""), "proj", Http404())
+    project = project_get(user=viewer.user, project_id=wanted)
+    versions = selectors.prompt_versions(actor=viewer.user, template=found.template)
+    live = next((one for one in versions if one.state == State.PUBLISHED), None)
+    told = template_replay(actor=viewer.user, project=project, version=found, live=live)
+    return _version_page(request, viewer, found, Outcome(replayed=told))
 
 
 @page("templates/<str:name>/<int:version>/<slug:action>", Action.TEMPLATE_MANAGE, "POST")
@@ -201,6 +232,8 @@ def _version_page(
     request: HttpRequest, viewer: Viewer, version: PromptVersion, outcome: Outcome = NOTHING
 ) -> HttpResponse:
     body, template = selectors.body_of(version), version.template
+    with organization_scope([version.organization_id]):
+        problems = selectors.prompt_problems(version)
     versions = selectors.prompt_versions(actor=viewer.user, template=template)
     in_force = next((one for one in versions if one.state == State.PUBLISHED), None)
     tried = outcome.tried
@@ -219,12 +252,22 @@ def _version_page(
         "versions": [(one, TONES[one.state]) for one in versions],
         "messages_shown": tried.messages if tried else body.messages,
         "stable_bytes": stable_bytes(body),
-        "problems": find_problems(body),
-        "text": shared.text_of(version.body) if outcome.text is None else outcome.text,
+        "problems": problems,
+        "shown_tool": shared.text_of(msgspec.to_builtins(body.tool)) if body.tool else "",
+        "text": _written(version.body) if outcome.text is None else outcome.text,
         "variables": [
             (one, VALUE_PREFIX + one.name, values.get(one.name, "")) for one in body.variables
         ],
         "tried": tried,
+        "replayed": outcome.replayed,
+        "keeping": [
+            (str(one.id), one.name)
+            for one in viewer.projects()
+            if one.keeps_days
+            and template.project_id in (None, one.id)
+            and may_read(actor=viewer.user, project=one)
+        ],
+        "beside": _beside(in_force, version, values) if tried else None,
         "difference": _difference(in_force, version),
         "use": _use(template.name, body),
         "errors": shared.listed(outcome.error),
@@ -255,6 +298,26 @@ def _values(body: PromptBody, typed: dict[str, str]) -> dict[str, Value]:
     return found
 
 
+def _beside(
+    live: PromptVersion | None, version: PromptVersion, typed: dict[str, str]
+) -> selectors.PromptDryRun | None:
+    """What the live version sends with the same values, as far as it takes them."""
+    if live is None or live.id == version.id:
+        return None
+    body = selectors.body_of(live)
+    known = {**{name: str(each) for name, each in selectors.sample_values(body).items()}, **typed}
+    try:
+        return selectors.prompt_dry_run(body, _values(body, known))
+    except BadValue:
+        return None
+
+
+def _written(body: dict[str, Any]) -> str:
+    """As it is edited: messages as they are written, not what was put into them."""
+    written = {name: value for name, value in body.items() if name != "source"}
+    return shared.text_of({**written, "messages": body["source"]} if "source" in body else written)
+
+
 def _difference(before: PromptVersion | None, after: PromptVersion) -> str:
     """What changes against the version in force, line by line; empty where nothing does."""
     if before is None or before.id == after.id:
@@ -264,8 +327,10 @@ def _difference(before: PromptVersion | None, after: PromptVersion) -> str:
 
 
 def _use(name: str, body: PromptBody) -> str:
+    if body.tool is not None:
+        return shared.text_of({"model": "…", "messages": ["…"], "stored_tools": [{"id": name}]})
     use = {
-        "model": "…",
+        **({} if body.model else {"model": "…"}),
         "stream": True,
         "prompt": {"id": name, "variables": {one.name: "…" for one in body.variables}},
     }

@@ -11,6 +11,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from controlplane.catalog.selectors import model_list
+from controlplane.changes.content import LimitEntry
+from controlplane.changes.limits import LimitChanges, public_subject
 from controlplane.composed.limits.selectors import LEVELS, MONEY, OUTPUT, Effective
 from controlplane.core.permissions import Action
 from controlplane.kernel.money import usd_short
@@ -20,7 +22,7 @@ from controlplane.quotas.services import LimitedPart, LimitSet, Subject, rate_li
 from controlplane.tenants.selectors import apikey_get, apikey_list, project_get
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.formats import MISSING, count
-from frontend.shared.forms import cleaned
+from frontend.shared.forms import changes, cleaned
 
 LIMIT_WORDS = {
     "requests_per_min": "Requests per minute",
@@ -121,6 +123,18 @@ def limit_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         "sets": viewer.may(Action.LIMIT_SET),
     }
     return show(request, viewer, "limits", "keys/limits.html", context)
+
+
+@changes("limits/draft", Action.LIMIT_SET, "limits")
+def limit_draft(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    """The same form, to be tried on recorded requests first."""
+    form = LimitForm(request.POST)
+    wanted = cleaned(form)
+    subject = _subject(viewer, wanted["scope"], wanted["subject"])
+    part = {name: wanted[name] for name in ("model", "per_user")}
+    entry = LimitEntry(of=public_subject(subject), **part, **form.limits._asdict())
+    made = LimitChanges(**viewer.whose).draft_add(entry)
+    return redirect("limit_changes_version", made.version)
 
 
 @page("limits/set", Action.LIMIT_SET, "POST")

@@ -16,10 +16,13 @@ from django.utils import timezone
 from controlplane.catalog import services
 from controlplane.catalog.models import PriceVersion
 from controlplane.catalog.selectors import price_list_all, version_in_force
-from controlplane.composed.catalogue import model_discard, model_needs
+from controlplane.changes.content import PriceEntry
+from controlplane.changes.prices import PriceChanges
+from controlplane.connections.discard import model_discard, model_needs
 from controlplane.connections.selectors import connection_of
 from controlplane.core.permissions import Action
 from controlplane.fleet.catalogue import Offer, offer_list
+from controlplane.kernel.ids import public_id
 from controlplane.routing.aliases import alias_add, alias_remove, aliases_of
 from controlplane.tenants.models import Project
 from controlplane.tenants.selectors import project_shares
@@ -161,6 +164,15 @@ def _price(request: HttpRequest, viewer: Viewer, offer: Offer) -> HttpResponse |
     if not form.is_valid():
         return _detail(request, viewer, offer, price=form)
     draft, project = form.draft(), _project(viewer, form.cleaned_data["project"])
+    if "later" in request.POST:
+        entry = PriceEntry(
+            model=offer.model.name,
+            organization=public_id("org", project.organization_id) if project else "",
+            project=public_id("proj", project.id) if project else "",
+            **vars(draft),
+        )
+        made_draft = PriceChanges(viewer.user).draft_add(entry)
+        return redirect("price_changes_version", made_draft.version)
     if "looked" not in request.POST:
         before = _paid(viewer, offer, project)
         looks = [

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Iterable
+from typing import Any
 from zoneinfo import available_timezones
 
 from django import forms
@@ -9,12 +10,15 @@ from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from msgspec.structs import asdict
 
 from controlplane.billing.budgets.api import subject_of
 from controlplane.billing.budgets.models import BudgetPeriod
 from controlplane.billing.budgets.selectors import budget_list
-from controlplane.billing.budgets.services import BudgetDraft, budget_end, budget_plan
+from controlplane.billing.budgets.services import BudgetDraft, ProjectPart, budget_end, budget_plan
 from controlplane.catalog.selectors import model_list
+from controlplane.changes.content import BudgetEntry
+from controlplane.changes.limits import LimitChanges, public_subject
 from controlplane.core.permissions import Action
 from controlplane.kernel.ids import uuid_asked
 from controlplane.tenants.models import ApiKey
@@ -59,26 +63,42 @@ def budget_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         "zones": sorted(available_timezones()),
         "alerts_usual": ALERTS_USUAL,
         "sets": viewer.may(Action.BUDGET_SET),
+        "drafts": viewer.may(Action.LIMIT_SET),
     }
     return show(request, viewer, "budgets", "money/budgets.html", context)
 
 
 @changes("budgets/save", Action.BUDGET_SET, "budgets", confirmed=True)
 def budget_save(request: HttpRequest, viewer: Viewer) -> str:
-    wanted = cleaned(BudgetForm(request.POST))
+    wanted, draft = _typed(request)
     part = {name: wanted[name] for name in ("model", "per_user")}
-    budget_plan(
-        actor=viewer.user,
-        subject=subject_of(viewer.organization.id, wanted["subject"], **part),
-        draft=BudgetDraft(
-            allowance_nano=nano_of(wanted["amount"], "amount"),
-            period=wanted["period"],
-            zone=wanted["zone"],
-            rollover=wanted["rollover"],
-            alerts=_percentages(wanted["alerts"]),
-        ),
-    )
+    subject = subject_of(viewer.organization.id, wanted["subject"], **part)
+    budget_plan(actor=viewer.user, subject=subject, draft=draft)
     return "The budget is saved; gateways apply it within two seconds."
+
+
+@changes("budgets/draft", Action.LIMIT_SET, "budgets")
+def budget_draft(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    """The same form, to be tried on recorded requests first."""
+    wanted, draft = _typed(request)
+    subject = subject_of(viewer.organization.id, wanted["subject"])
+    part = {name: wanted[name] for name in ("model", "per_user")}
+    if isinstance(subject, ProjectPart):
+        part = {"model": subject.model, "per_user": not subject.model}
+        subject = subject.project
+    entry = BudgetEntry(of=public_subject(subject), **part, **asdict(draft))
+    made = LimitChanges(**viewer.whose).draft_add(entry)
+    return redirect("limit_changes_version", made.version)
+
+
+def _typed(request: HttpRequest) -> tuple[dict[str, Any], BudgetDraft]:
+    wanted = cleaned(BudgetForm(request.POST))
+    terms = {name: wanted[name] for name in ("period", "zone", "rollover")}
+    return wanted, BudgetDraft(
+        allowance_nano=nano_of(wanted["amount"], "amount"),
+        alerts=_percentages(wanted["alerts"]),
+        **terms,
+    )
 
 
 @page("budgets/stop", Action.BUDGET_SET, "POST")

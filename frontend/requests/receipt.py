@@ -86,6 +86,7 @@ def _facts(receipt: Receipt) -> list[tuple[str, object]]:
         ("Size class", size_words(receipt.size)),
         ("Choice of the size class, µs", receipt.size and receipt.size.us),
         ("Prompt", receipt.prompt),
+        ("Stored tools", ", ".join(receipt.tools)),
         ("Ignored fields", ", ".join(receipt.ignored)),
         ("Labels", ", ".join(f"{name}={text}" for name, text in receipt.labels.items())),
         ("Node", receipt.node),

@@ -33,7 +33,9 @@ def refused_take(request: HttpRequest) -> dict[str, Any] | None:
     if kept is None:
         return None
     try:
-        text = unsealed(settings.FACTOR_KEY, bytes.fromhex(kept), _place(request))
+        text = unsealed(
+            settings.FACTOR_KEY, bytes.fromhex(kept), _place(request), settings.FACTOR_KEYS_BEFORE
+        )
     except (BrokenSeal, ValueError):
         return None
     found: dict[str, Any] = msgspec.json.decode(text)

@@ -103,7 +103,9 @@ def _form_kept(request: HttpRequest) -> KeptForm | None:
     if kept is None:
         return None
     try:
-        read = unsealed(settings.FACTOR_KEY, bytes.fromhex(kept), _place(request))
+        read = unsealed(
+            settings.FACTOR_KEY, bytes.fromhex(kept), _place(request), settings.FACTOR_KEYS_BEFORE
+        )
         form = msgspec.json.decode(read, type=KeptForm)
     except (BrokenSeal, ValueError):
         form = None

@@ -28,7 +28,10 @@ from frontend.slos.handling_views import INSTALLATION, SILENCES
 from frontend.slos.plots import burn_down_figure
 from frontend.slos.worst import read_worst
 
-CHANNEL_KINDS = (("webhook", "webhook, signed"), ("slack", "Slack-compatible"), ("email", "e-mail"))
+CHANNEL_KINDS = (
+    ("webhook", "webhook, signed"), ("slack", "Slack-compatible"), ("teams", "Microsoft Teams"),
+    ("pagerduty", "PagerDuty"), ("opsgenie", "Opsgenie"), ("email", "e-mail"),
+)  # fmt: skip
 HEAD = [
     *("Objective", "Of", "Promise", "Target", "Attained", "Good", "Counted", "Budget left, %"),
     *(f"Burn rate {objectives.window_words(minutes)}" for minutes in SHOWN_MIN),

@@ -25,6 +25,7 @@ from controlplane.composed.backups.archive import (
     remove_older,
 )
 from controlplane.composed.backups.facts import differences
+from controlplane.core.database_roles import password_of
 from tests.support.money import ORG_A, add_budget, dsn, make_hold, settlement_of, superuser_dsn
 from tests.support.sluice_run import environment, manage
 from tests.support.waiting import until
@@ -143,7 +144,7 @@ def own_server(database: str) -> dict[str, str]:
     entries = {"DATABASE_URL": "default", "DATABASE_OWNER_URL": "owner",
                "DATABASE_GATEWAY_URL": "gateway"}  # fmt: skip
     logins = {
-        name: (settings.DATABASES[alias]["USER"], settings.DATABASES[alias]["PASSWORD"])
+        name: (settings.DATABASES[alias]["USER"], password_of(settings.DATABASES[alias]))
         for name, alias in entries.items()
     }
     logins["DATABASE_BACKUP_URL"] = (READER, PASSWORD)

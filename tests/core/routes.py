@@ -33,6 +33,7 @@ from tests.core.callers import (
     TOKENS,
 )
 from tests.core.route import METRICS, PUBLIC, SIGNED_IN, Route
+from tests.core.routes_changes import ROUTES as CHANGE_ROUTES
 from tests.core.routes_connections import ROUTES as CONNECTION_ROUTES
 from tests.core.routes_contents import ROUTES as CONTENT_ROUTES
 from tests.core.routes_hosts import ROUTES as HOST_ROUTES
@@ -133,6 +134,7 @@ ROUTES: tuple[Route, ...] = (
     R("GET", ONE_PROJECT, Action.ORGANIZATION_VIEW),
     R("PATCH", ONE_PROJECT, Action.PROJECT_UPDATE, {"name": "renamed"}),
     R("PUT", f"{ONE_PROJECT}/weight", Action.ROUTING_MANAGE, {"weight": 2}, but=NOT_STAFF),
+    *CHANGE_ROUTES,
     *CONNECTION_ROUTES,
     *CONTENT_ROUTES,
     *HOST_ROUTES,

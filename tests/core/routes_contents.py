@@ -20,6 +20,20 @@ ROUTES: tuple[Route, ...] = (
     # What was said: owners alone read it, and who runs the installation is no reader.
     R("PUT", f"{ONE_PROJECT}/keeping", Action.CONTENT_MANAGE, KEEPING),
     R("GET", f"{ONE_PROJECT}/contents", Action.CONTENT_READ, but=NO_READERS),
+    R(
+        "POST",
+        f"{ONE_PROJECT}/contents/replay",
+        Action.CONTENT_READ,
+        {"template": "support", "version": 1},
+        but=NO_READERS,
+    ),
+    R(
+        "POST",
+        "templates/<str:name>/<int:version>/replay",
+        Action.TEMPLATE_VIEW,
+        {"project": "{project}"},
+        but=NO_BUILDERS,
+    ),
     R("DELETE", f"{ONE_PROJECT}/contents", Action.CONTENT_DELETE, query="end_user=nobody"),
     R("GET", f"{ONE_PROJECT}/contents/<req:request_id>", Action.CONTENT_READ, but=NO_READERS),
     R("DELETE", f"{ONE_PROJECT}/contents/<req:request_id>", Action.CONTENT_DELETE),

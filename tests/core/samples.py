@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from django.utils import timezone
 
 from controlplane.catalog.prompts import PromptVersions, prompt_create
+from controlplane.changes.limits import LimitChanges
+from controlplane.changes.prices import PriceChanges
+from controlplane.changes.versions import ChangeVersions
 from controlplane.connections.keys import key_add
 from controlplane.contents.services import Keeping, contents_configure
 from controlplane.core.audit.entries import OPERATOR
@@ -56,6 +59,7 @@ class Things:
     digest: uuid.UUID
     draft: int
     prompt: str
+    change: int
     batch: uuid.UUID
     export: uuid.UUID
     invoice: uuid.UUID
@@ -117,9 +121,11 @@ SAMPLES: dict[str, Sample] = {
     "templates/name": of_tenant(lambda t: t.prompt),
     "<int:version>/action": Sample(lambda t: "copy"),
     "action": Sample(lambda t: "drain"),
+    "step": Sample(lambda t: "copy"),
     "decision": Sample(lambda t: "approve"),
     "digest_id": Sample(lambda t: t.digest),
     "version": Sample(lambda t: t.draft),
+    "changes/version": Sample(lambda t: t.change),
     "organization_id": of_tenant(lambda t: t.cast.acme.id),
     "export_id": of_tenant(lambda t: t.export),
     "invoice_id": of_tenant(lambda t: t.invoice),
@@ -182,6 +188,7 @@ def make_things() -> Things:
         digest=digest.id,
         draft=RuleVersions(OPERATOR).draft_create([generates("next", MODEL)]).version,
         prompt=_make_prompt(cast),
+        change=_make_changes(cast),
         admin_key=adminkey_create(
             actor=cast.alice,
             organization_id=cast.acme.id,
@@ -221,6 +228,14 @@ def _said(cast: Cast, request: uuid.UUID) -> uuid.UUID:
     keeping = Keeping(KEEPS_DAYS_MAX, ["owner"])
     keep_row(contents_configure(actor=cast.alice, project=cast.project, keeping=keeping), request)
     return request
+
+
+def _make_changes(cast: Cast) -> int:
+    """Drafts that say nothing, of both organizations' limits and of prices; their number."""
+    kinds: list[ChangeVersions] = [
+        LimitChanges(OPERATOR, one.id) for one in (cast.acme, cast.other)
+    ]
+    return [one.draft_create({}).version for one in [*kinds, PriceChanges(OPERATOR)]][0]
 
 
 def _make_prompt(cast: Cast) -> str:

@@ -9,6 +9,8 @@ from tests.core.route import PUBLIC, Route
 
 ORGANIZATION = "/api/organizations/<org:organization_id>"
 BILLING = "/api/billing/organizations/<org:organization_id>"
+LIMIT_CHANGES = f"{ORGANIZATION}/limits/changes"
+PRICE_CHANGES = "/api/catalog/prices/changes"
 SLOS = "/api/slos/organizations/<org:organization_id>"
 RULES = "/api/routing/versions/<int:version>"
 TEMPLATE = "/api/catalog/templates/<org:organization>/<str:name>"
@@ -85,6 +87,15 @@ CONFIRMED = frozenset(
         "POST /api/routing/rollback",
         "POST /configuration/apply",
         "POST /api/blueprint/apply",
+        # Limits as a whole, and prices
+        f"POST {LIMIT_CHANGES}/<int:version>/publish",
+        f"POST {LIMIT_CHANGES}/rollback",
+        f"POST {PRICE_CHANGES}/<int:version>/publish",
+        f"POST {PRICE_CHANGES}/rollback",
+        "POST /limits/changes/<int:version>/publish",
+        "POST /limits/changes/rollback",
+        "POST /catalog/changes/<int:version>/publish",
+        "POST /catalog/changes/rollback",
         # Money
         "POST /invoices/issue",
         "POST /invoices/profile",
@@ -185,6 +196,8 @@ FREE = frozenset(
         "POST /conversations/<proj:project_id>/<req:request_id>",
         "POST /conversations/<proj:project_id>/<req:request_id>/delete",
         "POST /conversations/<proj:project_id>/forget",
+        f"POST {ORGANIZATION}/projects/<proj:project_id>/contents/replay",
+        "POST /templates/<str:name>/<int:version>/replay",
         f"DELETE {ORGANIZATION}/projects/<proj:project_id>/contents",
         f"DELETE {ORGANIZATION}/projects/<proj:project_id>/contents/<req:request_id>",
         "POST /playground",
@@ -196,6 +209,22 @@ FREE = frozenset(
         "POST /exports",
         f"POST {BILLING}/exports",
         # Drafts, checks and a tenant's own texts
+        "POST /limits/draft",
+        "POST /budgets/draft",
+        "POST /limits/changes/draft",
+        "POST /limits/changes/<int:version>/<slug:step>",
+        "POST /catalog/changes/draft",
+        "POST /catalog/changes/<int:version>/<slug:step>",
+        f"POST {LIMIT_CHANGES}",
+        f"PUT {LIMIT_CHANGES}/<int:version>",
+        f"DELETE {LIMIT_CHANGES}/<int:version>",
+        f"POST {LIMIT_CHANGES}/<int:version>/dry-run",
+        f"POST {LIMIT_CHANGES}/<int:version>/shadow",
+        f"POST {LIMIT_CHANGES}/<int:version>/stop",
+        f"POST {PRICE_CHANGES}",
+        f"PUT {PRICE_CHANGES}/<int:version>",
+        f"DELETE {PRICE_CHANGES}/<int:version>",
+        f"POST {PRICE_CHANGES}/<int:version>/dry-run",
         "POST /routing/draft",
         "POST /routing/<int:version>/save",
         "POST /routing/<int:version>/discard",

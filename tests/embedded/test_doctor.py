@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 import socket
+import time
 from io import StringIO
 from pathlib import Path
 
@@ -14,12 +17,22 @@ from controlplane.embedded import doctor, layout
 from controlplane.embedded.doctor import DoctorFinding, findings
 from tests.support.loopback import HOST, reserve_port
 
+STRONG = "abcdefghijklmnopqrstuvwxyz0123456789-of-tests"
+
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     (tmp_path / "secrets").mkdir(mode=0o700)
-    (tmp_path / "secrets" / "django").touch(mode=0o600)
+    keep(tmp_path, "django", secrets.token_urlsafe(48))
     return tmp_path
+
+
+def keep(data: Path, name: str, value: str, *, days: int = 0) -> None:
+    file = data / "secrets" / name
+    file.touch(mode=0o600)
+    file.write_text(value)
+    then = time.time() - days * doctor.DAY_S
+    os.utime(file, (then, then))
 
 
 def found(data: Path, subject: str, port: int | None = None) -> DoctorFinding:
@@ -61,6 +74,25 @@ def test_secrets_that_others_may_read_are_told(data: Path) -> None:
     (data / "secrets" / "django").chmod(0o644)
     finding = found(data, "secrets")
     assert "644" in finding.told and f"chmod 600 {data}/secrets/django" in finding.fix
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "days", "told"),
+    [
+        ("factor-key", "short", 0, "factor-key is weak"),
+        ("factor-key", "ab" * 40, 0, "factor-key is weak"),
+        ("key-pepper", "", 0, "key-pepper is the same as django"),
+        ("redis", STRONG, 400, "redis is 400 days old"),
+        ("redis.before", STRONG, 40, "an earlier value beside it for 40 days"),
+    ],
+)
+def test_weak_shared_and_old_secrets_are_told(
+    data: Path, name: str, value: str, days: int, told: str
+) -> None:
+    keep(data, name, value or (data / "secrets" / "django").read_text(), days=days)
+    finding = found(data, "secrets")
+    assert told in finding.told
+    assert ("secrets settle redis" if "before" in name else f"rotate {name}") in finding.fix
 
 
 def test_missing_programs_are_told(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -21,7 +23,7 @@ from controlplane.kernel.prompts import (
 )
 
 
-def body(*contents: str, variables: tuple[Variable, ...] = (), **more: int) -> PromptBody:
+def body(*contents: str, variables: tuple[Variable, ...] = (), **more: Any) -> PromptBody:
     messages = tuple(PromptMessage("user", content) for content in contents)
     return PromptBody(messages=messages, variables=variables, **more)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import httpx2
@@ -11,12 +12,21 @@ import pytest
 from tokenizers import Tokenizer
 
 from controlplane.gateway.snapshot import PromptRecord
-from controlplane.kernel.prompts import PromptBody, PromptMessage, Variable, filled
+from controlplane.kernel.prompts import (
+    PromptBody,
+    PromptMessage,
+    PromptParameters,
+    StoredTool,
+    ToolName,
+    Variable,
+    filled,
+)
+from controlplane.kernel.receipt import read_receipt
 from inference.compact.options import CompactOptions
 from inference.engines.compact import CompactEngine
 from inference.text.chat import ChatMessage
 from inference.text.model_text import ModelText
-from tests.support.fleet import MODEL, running_node
+from tests.support.fleet import MODEL, TEMPLATE, running_node
 from tests.support.nodes import hand_node
 from tests.support.ports import ORGANIZATION, PRICE, PROJECT, make_key
 from tests.support.serving import CHAT_PATH, Serving
@@ -31,6 +41,7 @@ SUPPORT = PromptBody(
     ),
     variables=(Variable(name="context", chars_max=60), Variable(name="question")),
 )
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 OLDER = PromptBody(messages=(PromptMessage("system", "Older."),))
 TRIAL = PromptBody(messages=(PromptMessage("system", "Trial."),))
 FILLED = {"context": "Doors open at nine.", "question": "When do doors open?"}
@@ -55,6 +66,27 @@ def store(bare: Serving, **changes: object) -> None:
 async def ask(bare: Serving, prompt: dict[str, Any], **fields: Any) -> httpx2.Response:
     body = {"model": MODEL, "prompt": prompt, "max_tokens": 2, **fields}
     return await bare.client.post(CHAT_PATH, json=body)
+
+
+def store_tool(bare: Serving) -> None:
+    """Beside what is stored: a tool `weather`, live in version 2."""
+    fields: dict[str, Any] = {"name": "weather", "project": None, "published": 2}
+    older, live = (PromptBody(tool=StoredTool(description=each, parameters=CITY)) for each in "ab")
+    record = PromptRecord(**fields, canary=None, share_permille=0, versions={1: older, 2: live})
+    keys = bare.under_test.keys
+    prompts = {**keys.current.prompts, f"{ORGANIZATION}/weather": record}
+    keys.current = msgspec.structs.replace(keys.current, prompts=prompts)
+
+
+async def job_of(bare: Serving, **body: Any) -> tuple[Any, httpx2.Response]:
+    """What a node is asked, and the answer."""
+    async with hand_node(bare.under_test, bare.model, capabilities=["grammar"]) as node:
+        running = asyncio.create_task(bare.client.post(CHAT_PATH, json=body))
+        job = await node.job()
+        await node.answer(job, "x", finish="stop")
+        answer = await running
+        await bare.under_test.at_rest()
+    return job, answer
 
 
 async def seen(bare: Serving, prompt: dict[str, Any], **fields: Any) -> tuple[str, str]:
@@ -201,3 +233,70 @@ async def test_the_hold_covers_what_the_template_adds(bare: Serving) -> None:
     assert large.amount_nano - small.amount_nano >= (len(RULES) - 100) * PRICE.input_pico // 1000
     for request, settled in bare.under_test.ledger.settled.items():
         assert settled.amount_nano <= bare.under_test.ledger.held[request].amount_nano
+
+
+async def test_a_template_says_model_parameters_tools_and_form(bare: Serving) -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "city", "schema": CITY}}
+    asks = PromptBody(
+        messages=(PromptMessage("system", "Say where."),),
+        model=MODEL,
+        parameters=PromptParameters(temperature=0.25, max_tokens=7, seed=3, stop=["."]),
+        response_format=form,
+    )
+    store(bare, versions={3: asks})
+    job, answer = await job_of(bare, prompt={"id": "support"})
+    assert answer.status_code == 200, answer.content
+    sampling = job.sampling
+    assert (sampling.temperature, sampling.max_tokens, sampling.seed) == (0.25, 7, 3)
+    assert sampling.grammar is not None
+    # What the request says itself counts.
+    said = {"temperature": 1.5, "max_completion_tokens": 2, "response_format": {"type": "text"}}
+    job, _ = await job_of(bare, prompt={"id": "support"}, **said)
+    assert (job.sampling.temperature, job.sampling.max_tokens) == (1.5, 2)
+    assert job.sampling.grammar is None and job.sampling.seed == 3
+    bad = await bare.client.post(CHAT_PATH, json={"messages": [{"role": "user", "content": "x"}]})
+    assert bad.status_code == 400 and bad.json()["error"]["param"] == "model"
+
+
+async def test_stored_tools_are_offered_by_name_and_version(bare: Serving) -> None:
+    store(bare, versions={3: PromptBody(messages=OLDER.messages, tools=(ToolName("weather", 1),))})
+    store_tool(bare)
+    shows = TEMPLATE + "{% for tool in tools %}<tool_call>{{ tool | tojson }}{% endfor %}"
+    (bare.model / "tokenizer_config.json").write_text(json.dumps({"chat_template": shows}))
+    common = {"model": MODEL, "max_tokens": 2}
+    turn = [{"role": "user", "content": "Rain?"}]
+    answers = [
+        await job_of(bare, **common, messages=turn, stored_tools=[{"id": "weather"}]),
+        await job_of(bare, **common, prompt={"id": "support"}),
+    ]
+    tokenizer = Tokenizer.from_file(str(bare.model / "tokenizer.json"))
+    for (job, answer), told, label in zip(answers, "ba", ("2", "1"), strict=True):
+        assert answer.headers["x-sluice-tools"] == f"weather:{label}"
+        prompt = tokenizer.decode(job.tokens)
+        assert '"weather"' in prompt and f'"description": "{told}"' in prompt
+        assert job.sampling.grammar is not None
+    records = bare.under_test.recorder.records
+    assert [read_receipt(one.receipt).tools for one in records[-2:]] == [
+        ("weather:2",),
+        ("weather:1",),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"stored_tools": [{"id": "gone"}]}, "stored_tools[0].id"),
+        ({"stored_tools": [{"id": "support"}]}, "stored_tools[0].id"),
+        ({"stored_tools": [{"id": "weather", "version": 9}]}, "stored_tools[0].version"),
+        ({"prompt": {"id": "weather"}}, "prompt.id"),
+    ],
+)
+async def test_what_is_not_stored_is_refused_by_field(
+    bare: Serving, fields: dict[str, Any], param: str
+) -> None:
+    store(bare)
+    store_tool(bare)
+    turn = [{"role": "user", "content": "Rain?"}]
+    body = {"model": MODEL, "max_tokens": 2, "messages": turn, **fields}
+    answer = await bare.client.post(CHAT_PATH, json=body)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (404, param)

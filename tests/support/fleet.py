@@ -132,7 +132,7 @@ class World:
         self.givers: list[str] = []
         self.fleet = Fleet(
             GATEWAY,
-            ticket_key=TICKET_KEY,
+            ticket_keys=(TICKET_KEY,),
             on_report=self._settle,
             port=self.fleet_port,
             limits=limits,
@@ -316,5 +316,5 @@ def with_ticket(
 ) -> Report:
     """The report as a node sends it that was given the job by this gateway."""
     job = msgspec.structs.replace(make_job(), request=report.request, model=report.model)
-    ticket = JobTickets(TICKET_KEY, gateway).issue(job, node=node, epoch=epoch)
+    ticket = JobTickets((TICKET_KEY,), gateway).issue(job, node=node, epoch=epoch)
     return msgspec.structs.replace(report, ticket=ticket)

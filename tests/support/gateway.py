@@ -62,7 +62,7 @@ class GatewayUnderTest:
         self.handshakes = Handshakes()
         self.fleet = Fleet(
             "test",
-            ticket_key=TICKET_KEY,
+            ticket_keys=(TICKET_KEY,),
             on_report=self._settle,
             port=self.fleet_port,
             limits=limits,

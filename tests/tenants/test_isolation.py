@@ -8,6 +8,7 @@ from django.conf import settings
 from django.db import connection
 from psycopg import sql
 
+from controlplane.core.database_roles import password_of
 from controlplane.core.permissions import Role, organization_scope, person_scope
 from controlplane.tenants.keys import apikey_create
 from controlplane.tenants.models import Membership
@@ -123,7 +124,7 @@ def test_the_apps_role_can_neither_bypass_policies_nor_become_who_can(database: 
     own = settings.DATABASES["default"]
     with psycopg.connect(
         host=own["HOST"], port=own["PORT"] or None, dbname=own["NAME"], user=own["USER"],
-        password=own["PASSWORD"],
+        password=password_of(own),
     ) as direct:  # fmt: skip
         row = direct.execute(
             "SELECT rolsuper, rolbypassrls,"

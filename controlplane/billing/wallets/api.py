@@ -48,15 +48,17 @@ class WalletJson(TypedDict):
     days_left: int | None
 
 
+def wallet_json(found: Wallet | None) -> WalletJson:
+    low, shown = found is not None and found.low, found or Wallet(0, 0, 0, 0)
+    prepaid = found is not None
+    return answer_of(WalletJson, shown, object="wallet", prepaid=prepaid, low=low)
+
+
 class OneWallet(MoneyView, at="wallet"):
     @operation(answer=WalletJson)
     def get(self) -> WalletJson:
         """Get the wallet; all zero if the organization is not prepaid."""
-        found = wallet_get(**self.whose())
-        low, shown = found is not None and found.low, found or Wallet(0, 0, 0, 0)
-        prepaid = found is not None
-        body = answer_of(WalletJson, shown, object="wallet", prepaid=prepaid, low=low)
-        return body
+        return wallet_json(wallet_get(**self.whose()))
 
 
 class Grants(MoneyView, at="grants"):

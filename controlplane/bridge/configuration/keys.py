@@ -1,6 +1,7 @@
 """The Keys port: credentials checked against the snapshot, without any call to a store."""
 
 import hmac
+from collections.abc import Sequence
 from typing import Protocol
 from uuid import UUID
 
@@ -38,8 +39,16 @@ class Configuration(Protocol):
 class SnapshotKeys:
     """Checks API keys and Playground tokens. Every refusal is a 401 `invalid_api_key`."""
 
-    def __init__(self, source: Configuration, *, pepper: bytes, play_secret: bytes) -> None:
+    def __init__(
+        self,
+        source: Configuration,
+        *,
+        pepper: bytes,
+        peppers_before: Sequence[bytes] = (),
+        play_secret: bytes,
+    ) -> None:
         self._source = source
+        self._before = tuple(peppers_before)
         self._digest = format.CredentialDigest(pepper)
         self._play_secret = play_secret
 
@@ -54,6 +63,8 @@ class SnapshotKeys:
         record = self._source.current.keys.get(format.claimed_id(presented))
         made = self._digest(presented) if presented.isascii() else b""
         known = record is not None and hmac.compare_digest(made, record.digest)
+        if not known and made and record is not None:
+            known = format.is_digest(record.digest, presented, self._before)
         if not known and format.parse_credential(presented) is None:
             raise bad_key(ADMIN if presented.startswith(format.ADMIN_PREFIX) else MALFORMED)
         self._require_fresh()

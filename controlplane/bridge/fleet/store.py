@@ -1,7 +1,6 @@
 """The Fleet port: credentials of nodes are asked for, their states written in the background."""
 
 import asyncio
-import hmac
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -13,7 +12,7 @@ import structlog
 
 from controlplane.bridge.postgres.session import IDLE_CHECK_S, AskingSession, Connection
 from controlplane.gateway.ports import LedgerAway, NodeIdentity, Orders
-from controlplane.kernel.keys.format import NODE_PREFIX, digest, parse_credential
+from controlplane.kernel.keys.format import NODE_PREFIX, is_digest, parse_credential
 
 HANDSHAKES_MAX = 10_000
 HANDSHAKES_A_QUERY = 500
@@ -56,9 +55,16 @@ class FleetStore(AskingSession):
     name = "fleet"
     unavailable = "node credentials cannot be checked now"
 
-    def __init__(self, conninfo: str, *, pepper: bytes, trust_first_digest: bool = False) -> None:
+    def __init__(
+        self,
+        conninfo: str,
+        *,
+        pepper: bytes,
+        peppers_before: Sequence[bytes] = (),
+        trust_first_digest: bool = False,
+    ) -> None:
         super().__init__(conninfo)
-        self._pepper = pepper
+        self._peppers = (pepper, *peppers_before)
         self._trust_first_digest = trust_first_digest
         # Handshakes that wait, by key id; one query asks for many of them, so that a flood of
         # unknown credentials keeps neither nodes nor orders waiting.
@@ -87,7 +93,7 @@ class FleetStore(AskingSession):
         if parsed is None:
             return None
         row = await self._row_of(parsed.key_id)
-        if row is None or not hmac.compare_digest(digest(parsed.text, self._pepper), row.digest):
+        if row is None or not is_digest(row.digest, parsed.text, self._peppers):
             return None
         return msgspec.structs.replace(_identity(row), orders=self._orders(row))
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from controlplane.bridge.limits.buckets import LimitBucket, LimitPlan
+from controlplane.kernel.leak import LeakLevel
 
 BUCKETS_SEEN_MAX = 100_000
 _FORGET_AT_ONCE = 1_000
@@ -30,17 +31,6 @@ class Division(NamedTuple):
 NO_SHARE = Division(0, 0.0)
 
 
-class _Level(msgspec.Struct):
-    """How full a bucket was at a moment."""
-
-    level: float
-    at_s: float
-
-    def leaked(self, rate: float, now_s: float) -> float:
-        """How full it is now, where `rate` leaks in a second."""
-        return max(0.0, self.level - (now_s - self.at_s) * rate)
-
-
 class _Share(msgspec.Struct):
     """A bucket's local part: what it started with, and what it holds now.
 
@@ -49,8 +39,8 @@ class _Share(msgspec.Struct):
 
     bucket: LimitBucket
     division: Division
-    start: _Level
-    held: _Level
+    start: LeakLevel
+    held: LeakLevel
     carried: float = 0.0
 
     @property
@@ -79,13 +69,13 @@ class RateShares:
     """Levels seen while Redis answers, and shares while it does not."""
 
     def __init__(self) -> None:
-        self._seen: OrderedDict[bytes, tuple[LimitBucket, _Level]] = OrderedDict()
+        self._seen: OrderedDict[bytes, tuple[LimitBucket, LeakLevel]] = OrderedDict()
         self._shares: dict[bytes, _Share] = {}
         self._away_since_s: float | None = None
         self._told: set[bytes] = set()
 
     def saw(self, bucket: LimitBucket, level: float, now_s: float) -> None:
-        self._seen[bucket.name] = (bucket, _Level(level, now_s))
+        self._seen[bucket.name] = (bucket, LeakLevel(level, now_s))
         if len(self._seen) > BUCKETS_SEEN_MAX:
             for _ in range(_FORGET_AT_ONCE):
                 self._seen.popitem(last=False)
@@ -113,7 +103,7 @@ class RateShares:
         """Add units (negative gives back); returns how full the share is then."""
         share = self._share(bucket, division, now_s)
         level = max(0.0, share.held.leaked(share.rate, now_s) + units)
-        share.held = _Level(level, now_s)
+        share.held = LeakLevel(level, now_s)
         return level
 
     def adjustments(self, now_s: float) -> list[Adjustment]:
@@ -138,7 +128,7 @@ class RateShares:
             share = self._shares.get(name)
             if share is not None:
                 level = share.start.leaked(share.rate, now_s) + change.units - share.carried
-                share.start, share.carried = _Level(level, now_s), 0.0
+                share.start, share.carried = LeakLevel(level, now_s), 0.0
 
     def end(self) -> None:
         self._shares.clear()
@@ -151,21 +141,21 @@ class RateShares:
             start = self._start(bucket, division, now_s)
             share = self._shares[bucket.name] = _Share(bucket, division, start, start)
         elif share.division != division:
-            start = _Level(bucket.limit / division.gateways, division.since_s)
+            start = LeakLevel(bucket.limit / division.gateways, division.since_s)
             carried = share.used(now_s)
             share = self._shares[bucket.name] = _Share(bucket, division, start, start, carried)
         return share
 
-    def _start(self, bucket: LimitBucket, division: Division, now_s: float) -> _Level:
+    def _start(self, bucket: LimitBucket, division: Division, now_s: float) -> LeakLevel:
         away_s = now_s if self._away_since_s is None else self._away_since_s
         seen = self._seen.get(bucket.name)
         if division.gateways == 1:
             # What others used before this gateway was alone is in the level, or has leaked.
             if division.since_s <= away_s - bucket.period_s:
-                return _Level(self.seen(bucket, away_s) or 0.0, away_s)
+                return LeakLevel(self.seen(bucket, away_s) or 0.0, away_s)
             if seen is not None and seen[1].at_s >= division.since_s:
-                return _Level(self.seen(bucket, away_s) or 0.0, away_s)
-        return _Level(bucket.limit / division.gateways, max(away_s, division.since_s))
+                return LeakLevel(self.seen(bucket, away_s) or 0.0, away_s)
+        return LeakLevel(bucket.limit / division.gateways, max(away_s, division.since_s))
 
 
 class Take(msgspec.Struct):

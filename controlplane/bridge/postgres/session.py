@@ -35,7 +35,7 @@ def conninfo_from(database: Mapping[str, Any]) -> str:
         port=database["PORT"] or None,
         dbname=database["NAME"],
         user=database["USER"],
-        password=database["PASSWORD"],
+        password=database["PASSWORD"] or None,
         **database.get("OPTIONS", {}),
     )
 

@@ -83,12 +83,17 @@ class RunningGateway:
         self.hygiene = PostgresHygiene(conninfo)
         self.safety = SafetyClient(settings.DATA_DIR / "safety.sock", settings.SAFETY_S)
         self.fleet_port = FleetStore(
-            conninfo, pepper=settings.KEY_PEPPER, trust_first_digest=settings.TRUST_FIRST_DIGEST
+            conninfo,
+            pepper=settings.KEY_PEPPER,
+            peppers_before=settings.KEY_PEPPERS_BEFORE,
+            trust_first_digest=settings.TRUST_FIRST_DIGEST,
         )
         self.handshakes = Handshakes(settings.TRUSTED_PROXIES)
         self.fleet = Fleet(
             instance,
-            ticket_key=ticket_key(settings.KEY_PEPPER),
+            ticket_keys=[
+                ticket_key(each) for each in (settings.KEY_PEPPER, *settings.KEY_PEPPERS_BEFORE)
+            ],
             on_report=self._on_report,
             pools=settings.POOLS,
             port=self.fleet_port,
@@ -143,7 +148,10 @@ class RunningGateway:
         self._limiter = limiter
         state = AppState(
             keys=SnapshotKeys(
-                self.source, pepper=settings.KEY_PEPPER, play_secret=settings.PLAYGROUND_TOKEN_KEY
+                self.source,
+                pepper=settings.KEY_PEPPER,
+                peppers_before=settings.KEY_PEPPERS_BEFORE,
+                play_secret=settings.PLAYGROUND_TOKEN_KEY,
             ),
             limiter=limiter,
             ledger=self.ledger,

@@ -14,6 +14,7 @@ from django.conf import settings
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from controlplane.composed.backups.archive import BackupError
+from controlplane.core.database_roles import password_of
 from controlplane.embedded.layout import LayoutError, embedded_layout, postgres_folder
 from controlplane.embedded.postgres import SUPERUSER
 
@@ -116,7 +117,7 @@ def _superuser_dsn() -> str:
 
 def _dsn(alias: str, **login: str) -> str:
     known = settings.DATABASES[alias]
-    named = {"user": known["USER"], "password": known["PASSWORD"], **login}
+    named = {"user": known["USER"], "password": password_of(known), **login}
     options = {"connect_timeout": CONNECT_SECONDS_MAX, **known["OPTIONS"], **named}
     return make_conninfo(
         host=known["HOST"], port=known["PORT"] or None, dbname=known["NAME"], **options

@@ -17,7 +17,7 @@ from django.db.models.functions import Now
 from rest_framework import exceptions
 
 from controlplane.core.audit.origin import origin_now
-from controlplane.core.models import AuditEntry, BaseModel
+from controlplane.core.models import AuditEntry
 from controlplane.kernel.keys.format import ID_CHARS, SECRET_CHARS
 
 Facts = dict[str, str | int | bool | None | list[str]]
@@ -34,6 +34,13 @@ class Actor(Protocol):
     def actor_id(self) -> uuid.UUID | None: ...
     @property
     def actor_label(self) -> str: ...
+
+
+class Audited(Protocol):
+    """What a row tells of."""
+
+    @property
+    def id(self) -> uuid.UUID: ...
 
 
 class Whose(TypedDict):
@@ -63,7 +70,7 @@ def audit_record(
     actor: Actor,
     action: str,
     *,
-    subject: BaseModel,
+    subject: Audited,
     organization_id: uuid.UUID | None | EllipsisType = ...,
     detail: Facts | None = None,
     changed: tuple[Facts, Facts] | None = None,

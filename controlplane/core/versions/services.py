@@ -36,6 +36,8 @@ class Versions(ABC, Generic[AnyVersion]):
     # What stood in it before the first version, if one can go back to that.
     nothing: ClassVar[object] = None
     versions_max: ClassVar[int | None] = None
+    # Whether a trial has a share of requests; else it sees all and decides over none.
+    shared_trial: ClassVar[bool] = True
 
     def __init__(
         self, actor: Actor, rows: QuerySet[AnyVersion], organization_id: uuid.UUID | None = None
@@ -65,6 +67,10 @@ class Versions(ABC, Generic[AnyVersion]):
     @abstractmethod
     def facts(self, version: AnyVersion) -> Facts:
         """What every entry of the audit says of a version."""
+
+    def applied(self, version: AnyVersion) -> dict[str, object]:
+        """What publishing does besides; returns fields that are kept with it."""
+        return {}
 
     def check_room(self) -> None:
         """Raise ValidationError if gateways could not keep what they are to follow."""
@@ -98,7 +104,7 @@ class Versions(ABC, Generic[AnyVersion]):
     def canary_start(self, version: AnyVersion, share_permille: int) -> AnyVersion:
         """Let a share of requests follow a version, or change the share of the canary."""
         with self.alone():
-            if not 1 <= share_permille < PERMILLE:
+            if self.shared_trial and not 1 <= share_permille < PERMILLE:
                 raise ValidationError({"share_permille": f"Must be 1 to {PERMILLE - 1} per mille."})
             now = self.ready(version, trial=True)
             if now.state == State.DRAFT:
@@ -151,10 +157,12 @@ class Versions(ABC, Generic[AnyVersion]):
     def put_in_force(self, now: AnyVersion, step: str, **more: str | int | None) -> AnyVersion:
         """Publish a version that has no errors in place of the present one."""
         self._refuse_errors(now)
+        more_kept = self.applied(now)
         replaced = in_force(self.rows)
         if replaced is not None:
             replaced.retire()
-        now.change(state=State.PUBLISHED, published_at=timezone.now(), share_permille=0)
+        life = {"state": State.PUBLISHED, "published_at": timezone.now(), "share_permille": 0}
+        now.change(**life, **more_kept)
         self.check_room()
         self.audit(step, now, before=replaced.version if replaced else None, **more)
         return now

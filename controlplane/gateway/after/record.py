@@ -97,6 +97,7 @@ def _receipt(run: Progress, usage: Usage, miss: receipt.Miss | None) -> receipt.
         rule=rule.label if rule else routed.rule,
         steps=_steps(trail, asked.plan) if asked and chosen else (),
         prompt=asked.ask.assembly.label if asked and asked.ask.assembly else "",
+        tools=asked.ask.tool_labels if asked else (),
         delivered_cached_tokens=usage.cached_tokens if placed else None,
         attempts=tuple(trail.attempts),
         queue=call.queued,

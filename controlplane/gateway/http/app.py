@@ -337,6 +337,8 @@ def _asked_lines(asked: Asked) -> Lines:
         lines.append(f"x-sluice-size-class: {sized.choice.served}")
     if ask.assembly is not None:
         lines.append(f"x-sluice-prompt: {ask.assembly.label}")
+    if ask.tool_labels:
+        lines.append(f"x-sluice-tools: {', '.join(ask.tool_labels)}")
     if ask.ignored:
         lines.append(f"x-sluice-ignored: {', '.join(ask.ignored)}")
     if ask.calls_max is not None:

@@ -5,7 +5,7 @@ Health in the database, routing costs and retries are others' business.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
@@ -55,7 +55,7 @@ class Fleet:
         self,
         gateway: str,
         *,
-        ticket_key: bytes,
+        ticket_keys: Sequence[bytes],
         on_report: OnReport,
         pools: Collection[str] = (),
         port: FleetPort | None = None,
@@ -71,7 +71,7 @@ class Fleet:
         self.on_change: list[Callable[[], None]] = []
         self.on_credit: list[Callable[[NodeLink], None]] = []
         self._port = port
-        self._tickets = JobTickets(ticket_key, gateway)
+        self._tickets = JobTickets(ticket_keys, gateway)
         self._links: dict[str, NodeLink] = {}
         self._joining: set[NodeLink] = set()
         self._models: dict[str, ServedModel] = {}

@@ -10,7 +10,7 @@ model and one life of one node.
 import asyncio
 import hmac
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from hashlib import blake2b, sha256
 from typing import Protocol
 
@@ -35,27 +35,34 @@ def ticket_key(secret: bytes) -> bytes:
 
 
 class JobTickets:
-    """Gives out this gateway's tickets and checks those of all; `gateway` is its instance id."""
+    """Gives out this gateway's tickets and checks those of all; `gateway` is its instance id.
 
-    def __init__(self, key: bytes, gateway: str) -> None:
+    The first key makes them. Those under an earlier one count, too: its gateway may not have been
+    restarted yet.
+    """
+
+    def __init__(self, keys: Sequence[bytes], gateway: str) -> None:
         # Keyed BLAKE2 (RFC 7693) is a MAC by itself, at a fraction of what an HMAC takes.
-        self._key = key
+        self._keys = tuple(keys)
         self._gateway = gateway.encode()
 
     def issue(self, job: Job, *, node: str, epoch: str) -> bytes:
         """The ticket of a job for one life of a node."""
-        return self._mac(self._gateway, job, node, epoch) + self._gateway
+        return self._mac(self._keys[0], self._gateway, job, node, epoch) + self._gateway
 
     def giver(self, report: Report, *, node: str, epoch: str) -> str | None:
         """The gateway that gave this node this request for this model; None where none did."""
         mac, gateway = report.ticket[:MAC_BYTES], report.ticket[MAC_BYTES:]
-        known = hmac.compare_digest(mac, self._mac(gateway, report, node, epoch))
+        known = any(
+            hmac.compare_digest(mac, self._mac(key, gateway, report, node, epoch))
+            for key in self._keys
+        )
         return gateway.decode() if known else None
 
-    def _mac(self, gateway: bytes, of: Job | Report, node: str, epoch: str) -> bytes:
+    def _mac(self, key: bytes, gateway: bytes, of: Job | Report, node: str, epoch: str) -> bytes:
         # Encoded as a list, so that no two lists of parts make the same text.
         text = msgspec.msgpack.encode((gateway, of.request, of.model, node, epoch))
-        return blake2b(text, digest_size=MAC_BYTES, key=self._key).digest()
+        return blake2b(text, digest_size=MAC_BYTES, key=key).digest()
 
 
 class ReportSource(Protocol):

@@ -1,12 +1,13 @@
 """`POST /v1/chat/completions`: its request, its chunks and its body."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
 
-from controlplane.gateway.ask import Ask, Picture, PromptUse, ToolUse, Turn
+from controlplane.gateway.ask import Ask, Picture, PromptUse, StoredParts, ToolUse, Turn
 from controlplane.gateway.openai import fields
 from controlplane.gateway.openai import tools as chat_tools
 from controlplane.gateway.openai.parse import NAME_PATTERN, parse_body
@@ -18,7 +19,7 @@ from controlplane.gateway.openai.structured import (
 )
 from controlplane.gateway.openai.tolerant import LeftOut
 from controlplane.gateway.refusal import Refusal, bad_field
-from controlplane.kernel.prompts import VARIABLES_MAX
+from controlplane.kernel.prompts import TOOLS_MAX, VARIABLES_MAX, ToolName
 from inference.contract.frames import LOGPROBS_MAX
 
 MESSAGES_MAX = 2048
@@ -105,8 +106,11 @@ class ChatRequest(fields.Common, kw_only=True):
     # Its calls would come back in a form that whoever sends it does not read.
     REFUSED: ClassVar[frozenset[str]] = frozenset({"functions"})
 
+    # Required, unless the template says it.
+    model: Annotated[str, Meta(max_length=fields.NAME_CHARS_MAX)] = ""
     messages: Annotated[list[Message], Meta(min_length=1, max_length=MESSAGES_MAX)] | None = None
     prompt: PromptField | None = None
+    stored_tools: Annotated[list[ToolName], Meta(max_length=TOOLS_MAX)] | None = None
     max_completion_tokens: fields.Count | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=LOGPROBS_MAX)] | None = None
@@ -136,7 +140,45 @@ def parse(data: bytes) -> Ask:
 
 
 def ask_of(request: ChatRequest, left: LeftOut, size: int, places: Sequence[str] = ()) -> Ask:
-    """An `Ask` of a body of `size` bytes, with `places` as in `turns_of`; raises `Refusal`."""
+    """An `Ask` of a body of `size` bytes, with `places` as in `turns_of`; raises `Refusal`.
+
+    Of one that names what is stored little is read yet: the rest by its `again`.
+    """
+    if request.prompt is None and not request.stored_tools:
+        return _read(request, left, size, places)
+    return Ask(
+        operation="chat",
+        model=request.model,
+        stream=bool(request.stream),
+        bytes=size,
+        prompt=_prompt(request.prompt),
+        stored_tools=tuple(request.stored_tools or ()),
+        unknown=left.unknown,
+        again=partial(_read_again, request, left, size, places),
+    )
+
+
+def _read_again(
+    request: ChatRequest, left: LeftOut, size: int, places: Sequence[str], stored: StoredParts
+) -> Ask:
+    """The whole request, with what is stored where it says nothing itself."""
+    tools = [{"type": "function", "function": each} for each in stored.tools]
+    try:
+        said = msgspec.convert({**stored.settings, "tools": tools}, ChatRequest)
+    except msgspec.ValidationError as error:
+        raise bad_field("prompt.id", f"What is stored is no longer valid: {error}.") from error
+    open_fields = [name for name in stored.settings if getattr(request, name) in (None, "")]
+    if request.max_completion_tokens is not None and "max_tokens" in open_fields:
+        open_fields.remove("max_tokens")
+    given = {name: getattr(said, name) for name in open_fields}
+    offered = [*(request.tools or []), *(said.tools or [])]
+    whole = msgspec.structs.replace(request, **given, tools=offered or None)
+    return _read(whole, left, size, places)
+
+
+def _read(request: ChatRequest, left: LeftOut, size: int, places: Sequence[str]) -> Ask:
+    if not request.model:
+        raise _missing("model")
     fields.check_common(request)
     if request.top_logprobs is not None and not request.logprobs:
         raise bad_field("top_logprobs", "'top_logprobs' needs 'logprobs': true.")

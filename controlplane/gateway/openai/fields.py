@@ -16,6 +16,7 @@ from inference.contract.frames import CHOICES_MAX, Sampling
 FALLBACKS_MAX = 4
 STOP_STRINGS_MAX = 16
 STOP_CHARS_MAX = 256
+NAME_CHARS_MAX = 256
 LOGIT_BIAS_MAX = 300
 METADATA_MAX = 16
 LABEL_CHARS_MAX = 64
@@ -32,7 +33,7 @@ _NEEDS = {
 SEED_MIN = -(2**63)
 SEED_MAX = 2**63 - 1
 
-Name = Annotated[str, Meta(min_length=1, max_length=256)]
+Name = Annotated[str, Meta(min_length=1, max_length=NAME_CHARS_MAX)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Temperature = Annotated[float, Meta(ge=0, le=2)]

@@ -7,11 +7,11 @@ so that limits and the hold know of it.
 
 from collections.abc import Callable
 from hashlib import sha256
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from controlplane.gateway.ask import Ask, Assembly, PromptUse
+from controlplane.gateway.ask import Ask, Assembly, PromptUse, StoredParts
 from controlplane.gateway.call import Call
 from controlplane.gateway.plan import RoutePlan, make_plan, within
 from controlplane.gateway.policies.check import check_ask
@@ -19,12 +19,13 @@ from controlplane.gateway.refusal import NO_RETRY, Refusal, bad_field
 from controlplane.gateway.s1_admission.helpers.offload import Offload
 from controlplane.gateway.sizing import SIZE_CLASS, SizeMemory, with_size_class
 from controlplane.gateway.snapshot import KeyRecord, PromptRecord, Snapshot
-from controlplane.kernel.prompts import BadValue, checked_values, filled_bytes
+from controlplane.kernel.prompts import BadValue, PromptBody, checked_values, filled_bytes
 from controlplane.kernel.rules import PERMILLE
 from controlplane.kernel.spans import INDEX
 
 SCHEMA = INDEX["s1_admission.schema"]
 
+TOOLS = "stored_tools"
 Parse = Callable[[bytes], Ask]
 
 
@@ -38,41 +39,67 @@ class PlanPorts(Protocol):
         """Those of this gateway, empty for all."""
 
 
-def find_prompt(request: bytes, ask: Ask, key: KeyRecord, snapshot: Snapshot) -> Ask:
-    """The request with its template found and its size told; raises `Refusal` by field."""
-    use = ask.prompt
-    if use is None:
+class StoredHere(NamedTuple):
+    """Whose request it is, and what is stored for it."""
+
+    request: bytes
+    key: KeyRecord
+    snapshot: Snapshot
+
+    def find(self, name: str, version: int | None, field: str) -> tuple[int, PromptBody]:
+        """The version in force, or the one that is named in `field`; raises `Refusal`."""
+        record = self.snapshot.prompts.get(f"{self.key.organization}/{name}")
+        tool = field.startswith(TOOLS)
+        if record is None or record.project not in (None, self.key.project) or record.tool != tool:
+            what = "stored tool" if tool else "prompt template"
+            told = f"The {what} '{name}' does not exist, or this key does not have access to it."
+            raise _unknown(f"{field}.id", told)
+        found = _version(self.request, version, record, f"{field}.version")
+        return found, record.versions[found]
+
+
+def find_stored(here: StoredHere, ask: Ask) -> Ask:
+    """The whole request, with its template and tools found and its size told; raises `Refusal` by
+    field.
+    """
+    if ask.again is None:
         return ask
-    record = snapshot.prompts.get(f"{key.organization}/{use.name}")
-    if record is None or record.project not in (None, key.project):
-        raise _unknown(
-            "prompt.id",
-            f"The prompt template '{use.name}' does not exist, or this "
-            "key does not have access to it.",
-        )
-    version = _version(request, use, record)
-    body = record.versions[version]
+    assembly = _assembly(here, ask.prompt) if ask.prompt else None
+    wanted = ask.stored_tools or (assembly.body.tools if assembly else ())
+    tools: list[dict[str, Any]] = []
+    labels: list[str] = []
+    for place, one in enumerate(wanted):
+        version, body = here.find(one.id, one.version, f"{TOOLS}[{place}]")
+        tools.append({"name": one.id, **msgspec.to_builtins(body.tool)})
+        labels.append(f"{one.id}:{version}")
+    settings = assembly.body.settings if assembly else {}
+    whole = ask.again(StoredParts(settings, tuple(tools)))
+    size = whole.bytes + sum(len(msgspec.json.encode(tool)) for tool in tools)
+    if assembly is not None:
+        size += filled_bytes(assembly.body, assembly.values)
+    return msgspec.structs.replace(whole, assembly=assembly, bytes=size, tool_labels=tuple(labels))
+
+
+def _assembly(here: StoredHere, use: PromptUse) -> Assembly:
+    version, body = here.find(use.name, use.version, "prompt")
     try:
         values = checked_values(body, use.values)
     except BadValue as error:
         field = ".".join(filter(None, ("prompt.variables", error.name)))
         raise bad_field(field, str(error), error.code) from error
-    assembly = Assembly(record.name, version, body, values)
-    size = ask.bytes + filled_bytes(body, values)
-    return msgspec.structs.replace(ask, assembly=assembly, bytes=size)
+    return Assembly(use.name, version, body, values)
 
 
-def _version(request: bytes, use: PromptUse, record: PromptRecord) -> int:
+def _version(request: bytes, wanted: int | None, record: PromptRecord, field: str) -> int:
     """The one that was asked for; else the canary for its share of requests."""
-    if use.version is not None:
-        if use.version not in record.versions:
+    if wanted is not None:
+        if wanted not in record.versions:
             kept = ", ".join(map(str, sorted(record.versions)))
             told = (
-                f"Version {use.version} of '{record.name}' cannot be used. Available versions: "
-                f"{kept}."
+                f"Version {wanted} of '{record.name}' cannot be used. Available versions: {kept}."
             )
-            raise _unknown("prompt.version", told)
-        return use.version
+            raise _unknown(field, told)
+        return wanted
     if record.canary is not None and _draw(request) < record.share_permille:
         return record.canary
     return record.published
@@ -121,7 +148,7 @@ def plan_schema(
         if ask.unknown and project.strict:
             message = f"Unknown parameter: '{ask.unknown}'."
             raise bad_field(ask.unknown, message, "unknown_parameter")
-        ask = find_prompt(call.request, ask, key, snapshot)
+        ask = find_stored(StoredHere(call.request, key, snapshot), ask)
         ask = with_size_class(call, ask)
         plan = make_plan(call.request, ask, key, snapshot, state.sizes)
         if ask.size_class is not None and plan.sized is None:

@@ -7,6 +7,7 @@ query. Only an HMAC of the whole text is stored, so a stolen table opens nothing
 import hmac
 import secrets
 import string
+from collections.abc import Iterable
 from hashlib import sha256
 from zlib import crc32
 
@@ -75,6 +76,11 @@ def claimed_id(text: str) -> str:
 def digest(credential: str, pepper: bytes) -> bytes:
     """What is stored: HMAC-SHA-256 under a pepper that the database never sees."""
     return hmac.digest(pepper, credential.encode("ascii"), sha256)
+
+
+def is_digest(kept: bytes, credential: str, peppers: Iterable[bytes]) -> bool:
+    """Whether this is stored of the credential, under one of the peppers."""
+    return any(hmac.compare_digest(kept, digest(credential, pepper)) for pepper in peppers)
 
 
 class CredentialDigest:

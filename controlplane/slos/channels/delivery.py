@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 import uuid
+from collections.abc import Sequence
 from hashlib import sha256
 from http import HTTPStatus
 from typing import NamedTuple
@@ -28,7 +29,14 @@ SHOWN_CHARS = 4
 PATH_CHARS_MIN = 16
 _PURPOSE = "slo_channels.address"
 ANSWER_BYTES_MAX = 4_096
-WEBHOOK, SLACK = "webhook", "slack"
+WEBHOOK, SLACK, TEAMS = "webhook", "slack", "teams"
+PAGERDUTY, OPSGENIE = "pagerduty", "opsgenie"
+# Their key is the address's fragment.
+KEYED = {
+    PAGERDUTY: "https://events.pagerduty.com/v2/enqueue",
+    OPSGENIE: "https://api.opsgenie.com/v2/alerts",
+}
+POSTED = (WEBHOOK, SLACK, TEAMS, *KEYED)
 SIGNATURE = "Sluice-Signature"
 
 
@@ -51,7 +59,8 @@ def address_kept(channel_id: UUID, organization: UUID, kind: str, address: str) 
 
 def address_of(channel_id: UUID, organization: UUID, kept: bytes) -> str:
     """The address again; raises `core.seal.BrokenSeal` under another key or in another row."""
-    return unsealed(settings.WEBHOOK_KEY, kept, _place(channel_id, organization)).decode()
+    place, before = _place(channel_id, organization), settings.WEBHOOK_KEYS_BEFORE
+    return unsealed(settings.WEBHOOK_KEY, kept, place, before).decode()
 
 
 def address_digest(organization: UUID, kind: str, address: str) -> bytes:
@@ -73,11 +82,14 @@ def _place(channel_id: UUID, organization: UUID) -> bytes:
 
 def address_check(kind: str, address: str) -> None:
     """Return if messages may be sent there; raises ValidationError at `kind` or `address`."""
-    if kind not in (WEBHOOK, SLACK):
-        raise ValidationError({"kind": "Must be one of webhook, slack or email."})
+    if kind not in POSTED:
+        raise ValidationError({"kind": f"Must be one of {', '.join(POSTED)} or {EMAIL}."})
     if not is_link(address):
         raise ValidationError({"address": "Must be a URL that begins with https:// or http://."})
     parts = urlsplit(address)
+    if kind in KEYED and not parts.fragment:
+        told = f"Must end in # and the integration's key, as {KEYED[kind]}#KEY."
+        raise ValidationError({"address": told})
     if parts.username is not None:
         raise ValidationError(
             {
@@ -91,13 +103,22 @@ def address_check(kind: str, address: str) -> None:
 
 def signing_secret(channel_id: uuid.UUID) -> str:
     """What the receiver checks signatures with; made from the channel's id, so it is not stored."""
-    return hmac.new(settings.WEBHOOK_KEY, channel_id.bytes, sha256).hexdigest()
+    return signing_secrets(channel_id)[0]
 
 
-def signature(secret: str, body: bytes, at_s: int) -> str:
-    """The header's value: when it was signed, and an HMAC-SHA256 over `<time>.<body>`."""
-    made = hmac.new(secret.encode(), f"{at_s}.".encode() + body, sha256).hexdigest()
-    return f"t={at_s},v1={made}"
+def signing_secrets(channel_id: uuid.UUID) -> list[str]:
+    """With those under earlier keys, which receivers may still have."""
+    keys = (settings.WEBHOOK_KEY, *settings.WEBHOOK_KEYS_BEFORE)
+    return [hmac.new(key, channel_id.bytes, sha256).hexdigest() for key in keys]
+
+
+def signature(secrets: Sequence[str], body: bytes, at_s: int) -> str:
+    """The header's value: when it was signed, and by each secret an HMAC-SHA256 over
+    `<time>.<body>`; one that fits is enough.
+    """
+    text = f"{at_s}.".encode() + body
+    made = (hmac.new(each.encode(), text, sha256).hexdigest() for each in secrets)
+    return ",".join([f"t={at_s}", *(f"v1={each}" for each in made)])
 
 
 def post(address: str, body: bytes, headers: dict[str, str]) -> None:

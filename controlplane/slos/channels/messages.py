@@ -21,13 +21,14 @@ from controlplane.kernel.clock import monotonic_s, wall_s
 from controlplane.slos.channels.delivery import (
     EMAIL,
     SIGNATURE,
-    SLACK,
+    WEBHOOK,
     address_digest,
     address_of,
     post,
     signature,
-    signing_secret,
+    signing_secrets,
 )
+from controlplane.slos.channels.formats import posted
 from controlplane.slos.channels.words import (
     TEST_SUBJECT,
     TEST_WORDS,
@@ -155,12 +156,13 @@ def _deliver(delivery: Delivery) -> None:
         if not mail_send(to=[address], subject=title, text=text):
             raise NotReached("no mail server accepted it")
         return
-    if delivery.kind == SLACK:
-        post(address, msgspec.json.encode({"text": f"*{title}*\n{text}"}), {})
+    if delivery.kind != WEBHOOK:
+        made = posted(delivery, address, title=title, text=text, link=told["link"])
+        post(made.address, msgspec.json.encode(made.body), made.headers)
         return
     body = msgspec.json.encode(told)
-    secret = signing_secret(delivery.channel_id or delivery.id)
-    post(address, body, {SIGNATURE: signature(secret, body, int(wall_s()))})
+    secrets = signing_secrets(delivery.channel_id or delivery.id)
+    post(address, body, {SIGNATURE: signature(secrets, body, int(wall_s()))})
 
 
 def address_to(delivery: Delivery) -> str:

@@ -1,6 +1,5 @@
 """Services of admin keys: made by a person who may do all that the key may, shown once, ended."""
 
-import hmac
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -16,7 +15,13 @@ from controlplane.core.answers import FIRST_PAGE, Page, PageAsk, page_read
 from controlplane.core.audit.entries import Actor, Facts, audit_record
 from controlplane.core.jobs.once import once
 from controlplane.core.permissions import Action, organization_scope
-from controlplane.kernel.keys.format import ADMIN_PREFIX, digest, new_credential, parse_credential
+from controlplane.kernel.keys.format import (
+    ADMIN_PREFIX,
+    digest,
+    is_digest,
+    new_credential,
+    parse_credential,
+)
 from controlplane.kernel.keys.format import redacted as redacted_text
 from controlplane.tenants.access import allows, permitted, require
 from controlplane.tenants.adminkeys.models import KEY_ACTIONS, ONE_KEY_OF_A_FORM
@@ -129,8 +134,8 @@ def adminkey_open(*, text: str) -> AdminKey | None:
             cursor.execute("SELECT set_config('app.admin_key', %s, true)", [credential.key_id])
         rows = AdminKey.objects.select_related("created_by")
         key = rows.filter(key_id=credential.key_id).first()
-        known = digest(credential.text, settings.KEY_PEPPER)
-        if key is None or not hmac.compare_digest(bytes(key.digest), known):
+        peppers = (settings.KEY_PEPPER, *settings.KEY_PEPPERS_BEFORE)
+        if key is None or not is_digest(bytes(key.digest), credential.text, peppers):
             return None
         if key.state(now) != "active":
             return None

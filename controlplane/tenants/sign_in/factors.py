@@ -63,7 +63,9 @@ def app_secret_kept(*, user: models.User, kept: object) -> tuple[str, str]:
     place = f"{_PURPOSE}:unconfirmed:{user.id}".encode()
     if isinstance(kept, str):
         with suppress(ValueError):
-            return unsealed(settings.FACTOR_KEY, bytes.fromhex(kept), place).decode(), kept
+            before = settings.FACTOR_KEYS_BEFORE
+            found = unsealed(settings.FACTOR_KEY, bytes.fromhex(kept), place, before)
+            return found.decode(), kept
     secret = app_secret()
     return secret, sealed(settings.FACTOR_KEY, secret.encode(), place).hex()
 
@@ -177,14 +179,29 @@ def _app_code_use(user: models.User, code: str) -> bool:
     factor = models.SecondFactor.objects.filter(user=user, kind=models.FactorKind.TOTP).first()
     if factor is None:
         return False
-    secret = unsealed(settings.FACTOR_KEY, bytes(factor.material), _place(factor)).decode()
-    step = _step_of(secret, code, after=factor.last_step)
+    step = _step_of(_app_secret(factor).decode(), code, after=factor.last_step)
     # The condition decides between two who send the same code at once.
     return step is not None and bool(
         models.SecondFactor.objects.filter(id=factor.id, last_step__lt=step).update(
             last_step=step, last_used_at=timezone.now()
         )
     )
+
+
+def _app_secret(factor: models.SecondFactor) -> bytes:
+    before = settings.FACTOR_KEYS_BEFORE
+    return unsealed(settings.FACTOR_KEY, bytes(factor.material), _place(factor), before)
+
+
+def factors_reseal() -> int:
+    """Seal the secrets of all apps under the present key alone; how many there are."""
+    with transaction.atomic():
+        rows = models.SecondFactor.objects.filter(kind=models.FactorKind.TOTP)
+        found = list(rows.select_for_update())
+        for each in found:
+            each.material = sealed(settings.FACTOR_KEY, _app_secret(each), _place(each))
+            each.save(update_fields=["material"])
+    return len(found)
 
 
 def _recovery_code_use(user: models.User, code: str) -> bool:

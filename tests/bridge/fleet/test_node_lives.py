@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.conf import settings
@@ -49,7 +50,7 @@ A, B, C = "a" * 64, "b" * 64, "c" * 64
 async def open_store(database: str) -> AsyncIterator[Callable[..., FleetStore]]:
     stores: list[FleetStore] = []
 
-    def make(**options: bool) -> FleetStore:
+    def make(**options: Any) -> FleetStore:
         conninfo = conninfo_from(settings.DATABASES["gateway"])
         store = FleetStore(conninfo, pepper=settings.KEY_PEPPER, **options)
         store.start()
@@ -107,7 +108,7 @@ async def test_standing_reaches_a_gateway_that_is_connected(
 ) -> None:
     store, made = open_store(), await register()
     identity = await identity_of(store, made)
-    fleet = Fleet("g", ticket_key=b"k", on_report=_never, port=store)
+    fleet = Fleet("g", ticket_keys=(b"k",), on_report=_never, port=store)
     sent: list[FromGateway] = []
     closed: list[int] = []
     link = fleet.connect(
@@ -136,7 +137,7 @@ async def test_a_waiting_node_takes_no_jobs_until_it_is_approved(
     store, made = open_store(), await register()
     await orm(lambda: Node.objects.update(standing=NodeStatus.PENDING))()
     identity = await identity_of(store, made)
-    fleet = Fleet("g", ticket_key=b"k", on_report=_never, port=store)
+    fleet = Fleet("g", ticket_keys=(b"k",), on_report=_never, port=store)
     link = fleet.connect(identity, send=lambda data: None, close=lambda code, reason: None)
     link.on_bytes(encode(make_hello(node="n1")))
     assert not link.takes_jobs
@@ -152,7 +153,7 @@ async def test_a_drain_reaches_a_node_that_connects_later(
     store, made = open_store(), await register()
     await orm(node_drain)(actor=OPERATOR, node=await node(), deadline_s=0)
     identity = await identity_of(store, made)
-    fleet = Fleet("g", ticket_key=b"k", on_report=_never, port=store)
+    fleet = Fleet("g", ticket_keys=(b"k",), on_report=_never, port=store)
     sent: list[FromGateway] = []
     link = fleet.connect(
         identity,

@@ -153,7 +153,7 @@ async def test_a_node_does_not_choose_the_pool_that_it_is_registered_in(store: F
 
 async def test_a_revoked_credential_cuts_the_live_link(store: FleetStore) -> None:
     made = await register()
-    fleet = Fleet("g", ticket_key=b"k", on_report=_never, port=store)
+    fleet = Fleet("g", ticket_keys=(b"k",), on_report=_never, port=store)
     identity = await store.authenticate(made.secret)
     assert identity is not None
     closed: list[tuple[int, str]] = []

@@ -7,11 +7,13 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from controlplane.billing.approvals.models import WALLET_KINDS, GrantKind, GrantState, WalletGrant
 from controlplane.billing.approvals.selectors import grants_pending
+from controlplane.billing.approvals.shapes import grant_json
 from controlplane.billing.decisions.services import grant_refuse
 from controlplane.billing.documents.text import usd_read
+from controlplane.billing.wallets.api import wallet_json
 from controlplane.billing.wallets.selectors import wallet_get
 from controlplane.billing.wallets.services import Gift, wallet_grant
-from controlplane.core.arguments import arguments_named
+from controlplane.core.arguments import arguments_named, rows_told
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.models import uuid7
 from controlplane.kernel.ids import public_id, uuid_of
@@ -36,15 +38,20 @@ class Command(BaseCommand):
         give.add_argument(
             "--becomes-prepaid", action="store_true", help="confirm an organization's first top-up"
         )
-        commands.add_parser("pending", help="pending approvals")
+        pending = commands.add_parser("pending", help="pending approvals")
         refuse = commands.add_parser("refuse", help="refuse a pending grant")
         refuse.add_argument("grant", metavar="ID", type=_grant_id)
+        for command in (show, give, pending, refuse):
+            command.add_argument("--json", action="store_true", help="as the API answers")
 
     def handle(self, *args: Any, **options: Any) -> None:
         getattr(self, f"_{options['command']}")(options)
 
     def _show(self, options: dict[str, Any]) -> None:
         found = wallet_get(actor=OPERATOR, organization_id=_organization(options["organization"]))
+        if options["json"]:
+            self.stdout.write(rows_told([wallet_json(found)], (), as_json=True), ending="")
+            return
         if found is None:
             self.stdout.write("The organization has no wallet: it pays by invoice.")
             return
@@ -68,10 +75,16 @@ class Command(BaseCommand):
                 form=uuid7(),
                 becomes_prepaid=options["becomes_prepaid"],
             )
-        self.stdout.write(_line(made))
+        self._tell(made, options)
 
     def _pending(self, options: dict[str, Any]) -> None:
         for grant in grants_pending(actor=OPERATOR):
+            self._tell(grant, options)
+
+    def _tell(self, grant: WalletGrant, options: dict[str, Any]) -> None:
+        if options["json"]:
+            self.stdout.write(rows_told([grant_json(grant)], (), as_json=True), ending="")
+        else:
             self.stdout.write(_line(grant))
 
     def _refuse(self, options: dict[str, Any]) -> None:
@@ -80,7 +93,7 @@ class Command(BaseCommand):
             raise CommandError("No such pending grant.")
         with arguments_named():
             made = grant_refuse(actor=OPERATOR, grant=found[0])
-        self.stdout.write(_line(made))
+        self._tell(made, options)
 
 
 def _grant_id(text: str) -> uuid.UUID:

@@ -63,7 +63,7 @@ def _role(
 ) -> database_roles.DatabaseRole:
     connection = settings.DATABASES[alias]
     return database_roles.DatabaseRole(
-        connection["USER"], connection["PASSWORD"], role_settings, share
+        connection["USER"], database_roles.password_of(connection), role_settings, share
     )
 
 
@@ -73,7 +73,8 @@ def _maintenance_dsn() -> str:
     if settings.EMBEDDED_DATABASE:
         login = {"user": SUPERUSER, "password": settings.SUPERUSER_PASSWORD, "dbname": "postgres"}
     else:
-        login = {"user": owner["USER"], "password": owner["PASSWORD"], "dbname": owner["NAME"]}
+        password = database_roles.password_of(owner)
+        login = {"user": owner["USER"], "password": password, "dbname": owner["NAME"]}
     options = {"connect_timeout": database_roles.CONNECT_SECONDS_MAX, **owner["OPTIONS"]}
     return psycopg.conninfo.make_conninfo(
         host=owner["HOST"], port=owner["PORT"] or None, **options, **login

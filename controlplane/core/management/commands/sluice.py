@@ -23,12 +23,14 @@ POLL_SECONDS = 0.2
 MIB = 2**20
 # Commands by themselves, found by their names; of other apps this one knows nothing.
 ELSEWHERE = {
+    "doctor": "check this machine, and say what to do",
     "backup": "back up this installation while it serves",
     "restore": "restore a backup into an empty installation",
     "config": "configuration as code",
     "preflight": "check a request before it is sent",
     "load": "load a server within bounds, and compare runs",
     "compare": "compare four ways to call this deployment",
+    "secrets": "replace a secret while Sluice serves",
     "probe": "exit with 0 if a worker or beat is alive",
 }
 

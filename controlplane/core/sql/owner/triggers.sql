@@ -47,8 +47,9 @@ REVOKE ALL ON FUNCTION config_changed() FROM PUBLIC;
 CREATE OR REPLACE FUNCTION version_guard() RETURNS trigger LANGUAGE plpgsql
 SET search_path = pg_catalog AS $$
 DECLARE
-    life text[] := '{state,share_permille,stops_itself,canary_at,published_at,retired_at}';
-    content text[] := '{rules,body,note,revision,based_on_id}';
+    life text[] := '{state,share_permille,stops_itself,canary_at,published_at,retired_at,
+        replaced}';
+    content text[] := '{rules,body,content,note,revision,based_on_id}';
     old_row jsonb := to_jsonb(OLD) - life;
     new_row jsonb := to_jsonb(NEW) - life;
 BEGIN

@@ -1,7 +1,9 @@
 """`manage.py sluice preflight FILE`: what a chat completion would meet, before it is sent."""
 
 import json
+import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +15,25 @@ from controlplane.kernel.insights.hygiene import NOT_STREAMED
 from controlplane.kernel.money import usd_text
 
 STDIN = "-"
+URL_VARIABLE = "SLUICE_URL"
 
 
 class Command(BaseCommand):
     """Asks the gateway, which alone has the tokenizer; nothing is held, run or charged."""
 
+    # It is all that a developer's machine has of Sluice.
+    requires_system_checks: list[str] = []
     help = "Check the body of a chat completion: tokens, price, limits, cache, hygiene."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("file", help=f"JSON as for /v1/chat/completions; {STDIN} reads stdin")
-        parser.add_argument("--url", help="gateway URL (default: the local Sluice)")
         parser.add_argument(
             "--client", choices=AGENTS, default=CURL, help="whom fixes are told for, as code"
+        )
+        parser.add_argument(
+            "--url",
+            default=os.environ.get(URL_VARIABLE),
+            help=f"gateway URL (default: {URL_VARIABLE}, or the local Sluice)",
         )
         parser.add_argument("--json", action="store_true", help="print the raw response")
 
@@ -46,6 +55,13 @@ class Command(BaseCommand):
         if not told["would_run"]:
             refusals = "; ".join(f"{one['status']} {one['message']}" for one in told["refusals"])
             raise CommandError(f"It would be refused: {refusals}")
+
+
+def main(words: Sequence[str]) -> int:
+    """The command alone, without an installation's settings while an address is given."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
+    Command().run_from_argv(["sluice", "preflight", *words])
+    return 0
 
 
 def lines(told: dict[str, Any]) -> list[str]:

@@ -7,7 +7,7 @@ import controlplane.core.models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("insights", "0001_initial")]
+    dependencies = [("insights", "0002_clients")]
 
     operations = [
         migrations.CreateModel(

@@ -1,0 +1,308 @@
+"""Whom limits would have refused among recorded requests, and when. In shadow the same is asked of
+the requests since its start: counted, not refused.
+"""
+
+import uuid
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
+
+import msgspec
+from django.core.exceptions import ValidationError
+
+from controlplane.billing.budgets.models import BudgetPeriod, BudgetScope
+from controlplane.billing.budgets.selectors import budget_list, budget_map
+from controlplane.billing.budgets.services import ProjectPart, budget_id
+from controlplane.changes.content import LimitPart, LimitsContent
+from controlplane.changes.limits import LimitChanges, subject_id
+from controlplane.changes.models import ChangeVersion
+from controlplane.changes.replay import (
+    Allowed,
+    Arrival,
+    LimitGate,
+    Reached,
+    Refusals,
+    RefusalTally,
+    compare,
+)
+from controlplane.core.permissions import Action
+from controlplane.kernel.calendar import period_around
+from controlplane.kernel.ids import public_id
+from controlplane.kernel.statuses import CLIENT_LEFT, FAILED_FROM
+from controlplane.quotas.selectors import limit_list
+from controlplane.quotas.services import LimitSet
+from controlplane.routing.traffic import RecordedRequest, read_sample
+from controlplane.telemetry.selectors import usage_sums
+from controlplane.telemetry.selectors_traffic import TrafficRow
+from controlplane.telemetry.tiers import HOUR_S, TierRange
+from controlplane.tenants.access import allows
+from controlplane.tenants.models import ApiKey, Project
+from controlplane.tenants.selectors import names_of
+
+HOURS_DEFAULT, HOURS_MAX = 24, 168
+GROUPS_SHOWN_MAX = 20
+REFUSED = 429
+# Gateways follow within two seconds.
+SETTLE = timedelta(seconds=3)
+NOTES = (
+    "Buckets begin empty at the start of the range; a limit per day is only replayed within it.",
+    "Gateways count the estimated tokens of a request first and its usage when it ends; here the "
+    "usage counts at its start.",
+    "Budgets are charged what requests cost; the hold of a running request is more, so that the "
+    "last requests before the end of a budget may be refused earlier.",
+    "Requests that were refused at the time have no tokens and no cost; clients that are refused "
+    "send again, or not, which nobody knows.",
+    "Limits for a model count the model that served the request, not the one it was sent to first.",
+)
+Terms = dict[uuid.UUID, dict[LimitPart, Any]]
+
+
+class RefusedGroup(msgspec.Struct, frozen=True):
+    """Requests of one project, key, model or hour, by name."""
+
+    id: str
+    name: str
+    tally: RefusalTally
+
+
+class ReachedLimitCount(msgspec.Struct, frozen=True):
+    """How often a limit of the draft would refuse, in words: whose, and which kind."""
+
+    of: str
+    kind: str
+    requests: int
+
+
+class LimitsDryRun(msgspec.Struct, frozen=True):
+    """Both sets of limits over [`start`, `end`), whole only if `complete`; the most changed first.
+
+    `first` and `last` are of requests that are refused anew.
+    """
+
+    version: int
+    start: datetime
+    end: datetime
+    complete: bool
+    total: RefusalTally
+    first: datetime | None
+    last: datetime | None
+    projects: list[RefusedGroup]
+    keys: list[RefusedGroup]
+    models: list[RefusedGroup]
+    hours: list[RefusedGroup]
+    reached: list[ReachedLimitCount]
+    notes: tuple[str, ...] = NOTES
+
+
+def check_hours(hours: int) -> timedelta:
+    """Raises ValidationError."""
+    if not 1 <= hours <= HOURS_MAX:
+        raise ValidationError({"hours": f"Must be 1 to {HOURS_MAX}."})
+    return timedelta(hours=hours)
+
+
+def limits_dry_run(
+    changes: LimitChanges, version: ChangeVersion, hours: int = HOURS_DEFAULT
+) -> LimitsDryRun:
+    """Replay the newest requests of so many hours; raises ValidationError and TooMuchToRead."""
+    now = datetime.now(UTC)
+    return _replay(changes, version, now - check_hours(hours), now)
+
+
+def limits_shadow(changes: LimitChanges) -> LimitsDryRun | None:
+    """What the change in shadow would have refused since its start; None without one."""
+    with changes.seen():
+        version = changes.rows.filter(canary_at__isnull=False, state="canary").first()
+    if version is None or version.canary_at is None:
+        return None
+    now = datetime.now(UTC)
+    return _replay(changes, version, min(now, version.canary_at + SETTLE), now)
+
+
+def _replay(
+    changes: LimitChanges, version: ChangeVersion, start: datetime, end: datetime
+) -> LimitsDryRun:
+    organization = changes.scope
+    _refuse_missing(changes, version)
+    sample = read_sample([organization], start, end)
+    begins = begins_at(sample)
+    with changes.seen():
+        keys = ApiKey.objects.filter(organization=organization).values_list("id", "limits_of")
+        lines = {key: first or key for key, first in keys}
+        # Ids tell the order to the millisecond only.
+        arrivals = sorted(_arrival(row, lines) for row in sample.rows if _counts(row))
+        content = msgspec.convert(version.content, LimitsContent)
+        limits = _limits(changes, content)
+        budgets = _budgets(changes, content)
+    spending = _Spending(organization, begins, arrivals, lines)
+    before, after = (
+        LimitGate(each, spending.begun(paid)) for each, paid in zip(limits, budgets, strict=True)
+    )
+    found = compare(arrivals, before, after)
+    return _told(version, organization, sample, begins, found)
+
+
+def _refuse_missing(changes: LimitChanges, version: ChangeVersion) -> None:
+    with changes.seen():
+        entries = changes.entries(msgspec.convert(version.content, LimitsContent))
+        wrong = {f"{one.path}.{one.missing[0]}": one.missing[1] for one in entries if one.missing}
+    if wrong:
+        raise ValidationError(wrong)
+
+
+def _counts(row: TrafficRow) -> bool:
+    """Requests that are refused for what is in them do not count."""
+    return not FAILED_FROM <= row.status < CLIENT_LEFT or row.status == REFUSED
+
+
+def _arrival(row: TrafficRow, lines: Mapping[uuid.UUID, uuid.UUID]) -> Arrival:
+    line = lines.get(row.key, row.key)
+    return Arrival(
+        at_s=row.started_at.timestamp(),
+        took_s=row.total_us / 1e6,
+        tokens=row.prompt_tokens + row.output_tokens,
+        nano=row.cost_nano,
+        subjects=(line, row.project, row.organization),
+        key=row.key,
+        model=row.model,
+        user=row.end_user,
+    )
+
+
+def _limits(changes: LimitChanges, content: LimitsContent) -> tuple[Terms, Terms]:
+    """Those in force, and those as they would be; needs the scope."""
+    before: Terms = {}
+    for row in limit_list(actor=changes.actor, organization_id=changes.scope):
+        limits = LimitSet(*(getattr(row, name) for name in LimitSet._fields))
+        before.setdefault(row.subject_id, {})[LimitPart(row.model, row.per_user)] = limits
+    after = {subject: dict(parts) for subject, parts in before.items()}
+    subjects = changes.subjects(one.of for one in content.limits)
+    for entry in content.limits:
+        part = LimitPart(entry.model, entry.per_user)
+        wanted = LimitSet(*(getattr(entry, name) for name in LimitSet._fields))
+        after.setdefault(subject_id(subjects[entry.of]), {})[part] = wanted
+    return before, after
+
+
+def _budgets(changes: LimitChanges, content: LimitsContent) -> tuple[Terms, Terms]:
+    """The same of budgets, nothing spent yet; none for those who may not see money."""
+    if not allows(changes.actor, Action.LEDGER_VIEW, changes.organization_id):
+        return {}, {}
+    before: Terms = {}
+    for row in budget_list(actor=changes.actor, organization=changes.scope):
+        part = LimitPart(row.model or "", row.scope == BudgetScope.USERS)
+        terms = Allowed(row.available, row.period, row.zone)
+        before.setdefault(row.project or row.id, {})[part] = terms
+    after = {subject: dict(parts) for subject, parts in before.items()}
+    subjects = changes.subjects(one.of for one in content.budgets)
+    for entry in content.budgets:
+        parts = after.setdefault(subject_id(subjects[entry.of]), {})
+        part = LimitPart(entry.model, entry.per_user)
+        parts.pop(part, None)
+        if entry.allowance_nano is not None:
+            parts[part] = Allowed(entry.allowance_nano, entry.period, entry.zone)
+    return before, after
+
+
+class _Spending(NamedTuple):
+    """What was spent of budgets before the first arrival."""
+
+    organization: uuid.UUID
+    start: datetime
+    arrivals: list[Arrival]
+    lines: Mapping[uuid.UUID, uuid.UUID]
+
+    def begun(self, budgets: Terms) -> Terms:
+        """The same budgets, with what of their periods was spent."""
+        return {
+            subject: {part: self._begun(subject, part, terms) for part, terms in parts.items()}
+            for subject, parts in budgets.items()
+        }
+
+    def _begun(self, subject: uuid.UUID, part: LimitPart, terms: Allowed) -> Allowed:
+        if part.per_user:
+            # Of single end users nothing is known.
+            return terms
+        none = terms.period == BudgetPeriod.NONE
+        spent = self._ever(subject, part) if none else self._since(subject, part, terms)
+        return terms._replace(spent_nano=spent)
+
+    def _ever(self, subject: uuid.UUID, part: LimitPart) -> int:
+        of = ProjectPart(Project(id=subject), part.model) if part.model else None
+        budget = budget_id(of) if of else subject
+        found = budget_map(organization=self.organization, subjects=[budget]).get(budget)
+        mine = (one for one in self.arrivals if subject in one.subjects)
+        since = sum(one.nano for one in mine if part.model in ("", one.model))
+        return max(0, (found.posted if found else 0) - since)
+
+    def _since(self, subject: uuid.UUID, part: LimitPart, terms: Allowed) -> int:
+        began, _ = period_around(terms.period, ZoneInfo(terms.zone), self.start)
+        keys = [key for key, line in self.lines.items() if line == subject]
+        wanted: dict[str, Any] = {"organization": self.organization}
+        if keys:
+            wanted["key__in"] = keys
+        elif subject != self.organization:
+            wanted["project"] = subject
+        if part.model:
+            wanted["model"] = part.model
+        span = TierRange(HOUR_S, began, self.start)
+        sums = usage_sums([self.organization], span, wanted, "organization")
+        return sum(one.nano for one in sums.values())
+
+
+def begins_at(sample: RecordedRequest) -> datetime:
+    whole = sample.complete or not sample.rows
+    return sample.start if whole else sample.rows[-1].started_at
+
+
+def _told(
+    version: ChangeVersion,
+    organization: uuid.UUID,
+    sample: RecordedRequest,
+    begins: datetime,
+    found: Refusals,
+) -> LimitsDryRun:
+    name, projects, keys = names_of(organization)
+    names = {**projects, **keys, organization: name}
+    return LimitsDryRun(
+        version=version.version,
+        start=begins,
+        end=sample.end,
+        complete=sample.complete,
+        total=found.total,
+        first=_moment(found.first_s),
+        last=_moment(found.last_s),
+        projects=_groups(found.projects, projects, "proj"),
+        keys=_groups(found.keys, keys, "key"),
+        models=_groups(found.models, {}),
+        hours=[
+            RefusedGroup(str(at), f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M}", tally)
+            for at, tally in sorted(found.hours.items())
+        ],
+        reached=[
+            ReachedLimitCount(_whose(one, names), one.kind, count)
+            for one, count in found.reached.most_common(GROUPS_SHOWN_MAX)
+        ],
+    )
+
+
+def _groups(
+    tallies: Mapping[Any, RefusalTally], names: Mapping[uuid.UUID, str], prefix: str = ""
+) -> list[RefusedGroup]:
+    """Those with most change first, then those with most requests."""
+
+    def rank(one: Any) -> tuple[int, int]:
+        return -tallies[one].newly - tallies[one].freed, -tallies[one].requests
+
+    most = sorted(tallies, key=rank)[:GROUPS_SHOWN_MAX]
+    shown = {one: public_id(prefix, one) if prefix else one for one in most}
+    return [RefusedGroup(told, names.get(one, told), tallies[one]) for one, told in shown.items()]
+
+
+def _whose(reached: Reached, names: Mapping[uuid.UUID, str]) -> str:
+    return f"{names.get(reached.subject, reached.subject)}{reached.part.words}"
+
+
+def _moment(at_s: float | None) -> datetime | None:
+    return None if at_s is None else datetime.fromtimestamp(at_s, UTC)

@@ -1,0 +1,1 @@
+"""Secrets of the installation that turn over."""

@@ -1,0 +1,1 @@
+"""Pages of changes: of limits and budgets, and of prices."""

@@ -1,0 +1,292 @@
+"""Changes of limits and of prices: each drafted, compared, tried, published and undone alike."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+import msgspec
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import ValidationError
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+
+from controlplane.changes.dryruns import (
+    HOURS_DEFAULT,
+    HOURS_MAX,
+    limits_dry_run,
+    limits_shadow,
+)
+from controlplane.changes.limits import LimitChanges
+from controlplane.changes.models import ChangeVersion
+from controlplane.changes.prices import PriceChanges
+from controlplane.changes.pricing import prices_dry_run
+from controlplane.core.permissions import Action
+from controlplane.core.versions.models import NOTE_CHARS_MAX, State
+from controlplane.telemetry.reading import TooMuchToRead
+from frontend.changes import rows
+from frontend.shared import versions as shared
+from frontend.shared.access import Viewer, page, show
+from frontend.shared.asked import in_time
+from frontend.shared.forms import cleaned
+from frontend.shared.stepup import stepped_up
+
+TEXT_CHARS_MAX = 500_000
+URLS = ("index", "draft", "version", "dry_run", "publish", "step", "rollback")
+HOURS_OFFERED = ((1, "1 hour"), (6, "6 hours"), (24, "24 hours"), (168, "7 days"))
+TONES = {"published": "ok", "canary": "warn", "draft": "off", "retired": "off"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangePlace:
+    """One kind of changes: where its pages are, who may see them, and its words.
+
+    `here` is its entry of the navigation, `first` what an empty draft says.
+    """
+
+    at: str
+    name: str
+    here: str
+    title: str
+    action: Action
+    changes: Callable[[Viewer], Any]
+    tried: Callable[[Any, ChangeVersion, int], Any]
+    told: Callable[[Any], list[tuple[str, str]]]
+    tables: Callable[[Any], list[rows.TrialTable]]
+    first: dict[str, Any]
+    shadows: bool = False
+
+    def url(self, step: str) -> str:
+        """The name of a page's address."""
+        return f"{self.name}_{step}"
+
+
+class ContentForm(shared.DraftForm):
+    """A draft as it was typed."""
+
+    content = forms.CharField(max_length=TEXT_CHARS_MAX, strip=False)
+
+
+class UndoForm(forms.Form):
+    """The change in force, as the page showed it."""
+
+    version = forms.IntegerField(min_value=1)
+
+
+LIMITS = ChangePlace(
+    at="limits/changes",
+    name="limit_changes",
+    here="limits",
+    title="Changes of limits and budgets",
+    action=Action.LIMIT_SET,
+    changes=lambda viewer: LimitChanges(**viewer.whose),
+    tried=limits_dry_run,
+    told=rows.limits_facts,
+    tables=rows.limits_tables,
+    first={"limits": [], "budgets": []},
+    shadows=True,
+)
+PRICES = ChangePlace(
+    at="catalog/changes",
+    name="price_changes",
+    here="models",
+    title="Changes of prices",
+    action=Action.CATALOG_MANAGE,
+    changes=lambda viewer: PriceChanges(viewer.user),
+    tried=prices_dry_run,
+    told=rows.prices_facts,
+    tables=rows.prices_tables,
+    first={"prices": []},
+)
+
+
+def index(place: ChangePlace, request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    changes = place.changes(viewer)
+    found, current = changes.newest(), changes.in_force()
+    undone = changes.undoable(current)
+    shadow = next((one for one in found if one.state == State.CANARY), None)
+    report = in_time(lambda: limits_shadow(changes)) if shadow and place.shadows else None
+    context = {
+        "place": place,
+        "urls": _urls(place),
+        "current": current,
+        "undone": undone,
+        "back": rows.difference_rows(changes.differences(undone)) if undone else [],
+        "shadow": shadow,
+        "report": report,
+        "facts": place.told(report) if report else [],
+        "tables": place.tables(report) if report else [],
+        "versions": [(one, TONES[one.state]) for one in found],
+    }
+    return show(request, viewer, place.here, "changes/page.html", context)
+
+
+def draft(place: ChangePlace, request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    """A draft that says nothing yet."""
+    made = place.changes(viewer).draft_create(place.first)
+    return redirect(place.url("version"), made.version)
+
+
+def version(place: ChangePlace, request: HttpRequest, viewer: Viewer, version: int) -> HttpResponse:
+    return _page(place, request, viewer, place.changes(viewer).get(version))
+
+
+def dry_run(place: ChangePlace, request: HttpRequest, viewer: Viewer, version: int) -> HttpResponse:
+    """What it would have done with the requests of so many hours."""
+    changes = place.changes(viewer)
+    found = changes.get(version)
+    asked = request.GET.get("hours", "")
+    hours = int(asked) if asked.isascii() and asked.isdecimal() and len(asked) < 4 else 0
+    hours = hours if 1 <= hours <= HOURS_MAX else HOURS_DEFAULT
+    try:
+        told = place.tried(changes, found, hours)
+    except TooMuchToRead:
+        told = None
+    except ValidationError as error:
+        return _page(place, request, viewer, found, error=error)
+    context = {
+        "place": place,
+        "urls": _urls(place),
+        "version": found,
+        "hours": hours,
+        "offered": HOURS_OFFERED,
+        "found": told,
+        "facts": place.told(told) if told else [],
+        "tables": place.tables(told) if told else [],
+    }
+    return show(request, viewer, place.here, "changes/dry_run.html", context)
+
+
+def publish(place: ChangePlace, request: HttpRequest, viewer: Viewer, version: int) -> HttpResponse:
+    return _step(place, request, viewer, version, "publish")
+
+
+def step(
+    place: ChangePlace, request: HttpRequest, viewer: Viewer, version: int, step: str
+) -> HttpResponse:
+    if step not in STEPS or step == "publish" or (step == "shadow" and not place.shadows):
+        raise Http404
+    return _step(place, request, viewer, version, step)
+
+
+def rollback(place: ChangePlace, request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    """Undo the change in force, as the page showed it."""
+    try:
+        made = place.changes(viewer).undo(cleaned(UndoForm(request.POST))["version"])
+    except ValidationError as error:
+        messages.error(request, " ".join(error.messages))
+    else:
+        messages.success(request, f"Version {made.version} is live: {made.note}.")
+    return redirect(place.url("index"))
+
+
+def _step(
+    place: ChangePlace, request: HttpRequest, viewer: Viewer, number: int, step: str
+) -> HttpResponse:
+    changes = place.changes(viewer)
+    found = changes.get(number)
+    try:
+        if step in ("save", "publish", "shadow"):
+            found.revision = cleaned(shared.RevisionForm(request.POST))["revision"]
+        now, told = STEPS[step](request, changes, found)
+    except ValidationError as error:
+        text = request.POST.get("content")
+        return _page(place, request, viewer, changes.get(number), text=text, error=error)
+    messages.success(request, told.format(now.version))
+    return redirect(place.url("version"), now.version)
+
+
+def _save(request: HttpRequest, changes: Any, found: ChangeVersion) -> tuple[ChangeVersion, str]:
+    read = cleaned(ContentForm(request.POST))
+    try:
+        content = msgspec.json.decode(read["content"])
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValidationError({"content": f"Invalid JSON: {error}."}) from error
+    return changes.draft_update(found, content, read["note"]), "Draft {} is saved."
+
+
+Step = Callable[[HttpRequest, Any, ChangeVersion], tuple[ChangeVersion, str]]
+STEPS: dict[str, Step] = {
+    "save": _save,
+    "publish": lambda _, changes, found: (
+        changes.publish(found),
+        "Version {} is live; gateways apply it within two seconds.",
+    ),
+    "shadow": lambda _, changes, found: (
+        changes.canary_start(found),
+        "Version {} is in shadow: requests are counted by it, and none is refused.",
+    ),
+    "stop": lambda _, changes, found: (
+        changes.canary_stop(found),
+        "The shadow of version {} has ended.",
+    ),
+    "discard": lambda _, changes, found: (
+        changes.draft_discard(found),
+        "Draft {} is discarded; it can still be read and copied.",
+    ),
+    "copy": lambda _, changes, found: (
+        changes.draft_create(found.content),
+        "Version {} is a draft and not yet used.",
+    ),
+}
+
+
+def _page(
+    place: ChangePlace,
+    request: HttpRequest,
+    viewer: Viewer,
+    found: ChangeVersion,
+    *,
+    text: str | None = None,
+    error: ValidationError | None = None,
+) -> HttpResponse:
+    changes, is_draft = place.changes(viewer), found.state == State.DRAFT
+    context = {
+        "place": place,
+        "urls": _urls(place),
+        "version": found,
+        "tone": TONES[found.state],
+        "draft": is_draft,
+        "on_trial": found.state == State.CANARY,
+        "differences": rows.difference_rows(changes.differences(found)),
+        "problems": [] if error or not is_draft else changes.problems(found),
+        "text": shared.text_of(found.content) if text is None else text,
+        "errors": shared.listed(error),
+        "note_chars_max": NOTE_CHARS_MAX,
+    }
+    answer = show(request, viewer, place.here, "changes/version.html", context)
+    answer.status_code = 200 if error is None else shared.status_of(error)
+    return answer
+
+
+def _urls(place: ChangePlace) -> dict[str, str]:
+    return {name: place.url(name) for name in URLS}
+
+
+def _register(place: ChangePlace) -> None:
+    of = f"{place.at}/<int:version>"
+    for address, view, method, confirmed in (
+        (place.at, index, "GET", False),
+        (f"{place.at}/draft", draft, "POST", False),
+        (f"{place.at}/rollback", rollback, "POST", True),
+        (of, version, "GET", False),
+        (f"{of}/dry-run", dry_run, "GET", False),
+        (f"{of}/publish", publish, "POST", True),
+        (f"{of}/<slug:step>", step, "POST", False),
+    ):
+        shown = _placed(place, view)
+        name = place.url(view.__name__)
+        page(address, place.action, method, name=name)(stepped_up(shown) if confirmed else shown)
+
+
+def _placed(place: ChangePlace, view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    @wraps(view)
+    def shown(request: HttpRequest, viewer: Viewer, **named: Any) -> HttpResponse:
+        return view(place, request, viewer, **named)
+
+    return shown
+
+
+for _place in (LIMITS, PRICES):
+    _register(_place)

@@ -1,0 +1,131 @@
+"""C6 for tool schemas and templates: drafted, checked, published, named in requests, rolled back.
+
+A real gateway process with a node; a developer's work goes by the API.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import httpx2
+import pytest
+from django.conf import settings
+from django.test import Client
+
+from controlplane.composed.demo import MODEL
+from controlplane.kernel.ids import public_id
+from tests.product.traffic import open_client
+from tests.support.money import rows
+from tests.support.orm import orm
+from tests.support.product import Plan, Product, demo_key, running_product
+from tests.support.servers import Servers
+from tests.support.waiting import until
+
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+WEATHER = {"tool": {"description": "The weather in a city.", "parameters": SCHEMA}}
+
+
+@pytest.fixture
+def product(servers: Servers) -> Iterator[Product]:
+    with running_product(servers, Plan()) as product:
+        yield product
+
+
+@pytest.fixture
+async def client(product: Product) -> AsyncIterator[httpx2.AsyncClient]:
+    made = open_client(product.urls[0])
+    yield made
+    await made.aclose()
+
+
+@orm
+def operate(path: str, body: object = None) -> tuple[int, dict[str, Any]]:
+    """A change by the operator's token."""
+    organization = public_id("org", demo_key().organization_id)
+    answer = Client().post(
+        f"/api/catalog/templates/{organization}{path}",
+        json.dumps({} if body is None else body),
+        content_type="application/json",
+        headers={"authorization": f"Bearer {settings.OPERATOR_TOKEN}"},
+    )
+    return answer.status_code, json.loads(answer.content)
+
+
+async def publish(name: str, body: dict[str, Any]) -> int:
+    _, made = await operate(f"/{name}/versions", {"body": body})
+    version = made["version"]
+    status, told = await operate(f"/{name}/versions/{version}/publish", {"revision": 1})
+    assert status == 200, told
+    return int(version)
+
+
+async def test_c6_a_tool_from_draft_to_requests_and_back(
+    product: Product, client: httpx2.AsyncClient
+) -> None:
+    async def ask(**fields: Any) -> httpx2.Response:
+        turn = [{"role": "user", "content": "Rain?"}]
+        body = {"model": MODEL.name, "messages": turn, "max_tokens": 1, "tool_choice": "none"}
+        headers = {"authorization": f"Bearer {product.key}"}
+        return await client.post("/v1/chat/completions", json={**body, **fields}, headers=headers)
+
+    async def label(**fields: Any) -> str:
+        return (await ask(**fields)).headers.get("x-sluice-tools", "")
+
+    named = {"stored_tools": [{"id": "weather"}]}
+    unknown = await ask(**named)
+    assert (unknown.status_code, unknown.json()["error"]["param"]) == (404, "stored_tools[0].id")
+    assert (await operate("", {"name": "weather"}))[0] == 201
+    wrong = {"tool": {"description": "x", "parameters": {"type": "thing"}}}
+    _, draft = await operate("/weather/versions", {"body": wrong})
+    assert [one["field"] for one in draft["problems"]] == [
+        "tool.parameters.type",
+        "tool.parameters",
+    ]
+    refused, _ = await operate("/weather/versions/1/publish", {"revision": 1})
+    assert refused == 400
+    assert await publish("weather", WEATHER) == 2
+    await until(lambda: _is(label(**named), "weather:2"))
+
+    await publish("weather", {"tool": {"description": "Other."}})
+    await until(lambda: _is(label(**named), "weather:3"))
+    assert await label(stored_tools=[{"id": "weather", "version": 2}]) == "weather:2"
+    await operate("/weather/rollback")
+    await until(lambda: _is(label(**named), "weather:4"))
+
+    async def recorded() -> bool:
+        found = await orm(lambda: rows("SELECT receipt FROM request_records WHERE status = 200"))()
+        told = {tuple(json.loads(bytes(each)).get("tools", ())) for (each,) in found}
+        return {("weather:2",), ("weather:3",), ("weather:4",)} <= told
+
+    await until(recorded, 10)
+
+
+async def test_p6_a_template_says_what_its_requests_leave_out(
+    product: Product, client: httpx2.AsyncClient
+) -> None:
+    await operate("", {"name": "style"})
+    await publish("style", {"messages": [{"role": "system", "content": "Be brief."}]})
+    await operate("", {"name": "short"})
+    body = {
+        "model": MODEL.name,
+        "parameters": {"max_tokens": 3},
+        "messages": [{"role": "system", "content": "{{> style}} And kind."}],
+    }
+    await publish("short", body)
+    headers = {"authorization": f"Bearer {product.key}"}
+    turn = {"messages": [{"role": "user", "content": "What is a hold? " * 8}]}
+
+    async def answered(**fields: Any) -> tuple[int, int]:
+        sent = {"prompt": {"id": "short"}, **turn, **fields}
+        answer = await client.post("/v1/chat/completions", json=sent, headers=headers)
+        told = answer.json().get("usage", {})
+        return answer.status_code, told.get("completion_tokens", 0)
+
+    await until(lambda: _is(answered(), (200, 3)))
+    assert await answered(max_tokens=2) == (200, 2)
+
+
+async def _is(found: Any, wanted: object) -> bool:
+    return bool(await found == wanted)
