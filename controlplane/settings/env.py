@@ -22,7 +22,6 @@ SECRETS = frozenset(
         "SLUICE_CACHE_SALT_SECRET",
         "SLUICE_CONNECTION_KEY",
         "SLUICE_CONTENT_KEY",
-        "SLUICE_CONTENT_KEYS_BEFORE",
         "SLUICE_EMAIL_PASSWORD",
         "SLUICE_FACTOR_KEY",
         "SLUICE_KEY_PEPPER",
@@ -42,7 +41,8 @@ NETWORKS_MAX = 10_000
 
 def text(name: str, default: str = "") -> str:
     """The variable without surrounding space; an empty one counts as unset."""
-    if name not in SECRETS:
+    # An earlier value, while a secret turns over, is one as well.
+    if name.removesuffix("_BEFORE") not in SECRETS:
         return os.environ.get(name, "").strip() or default
     try:
         return secret_given(os.environ, name) or default

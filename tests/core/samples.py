@@ -30,7 +30,7 @@ from controlplane.slos.services import channel_add, objective_create
 from controlplane.tenants.adminkeys.models import KEY_ACTIONS
 from controlplane.tenants.adminkeys.services import AdminKeyDraft, adminkey_create
 from controlplane.tenants.keys import CreatedKey, apikey_create
-from controlplane.tenants.models import KEEPS_DAYS_MAX
+from controlplane.tenants.models import KEEPS_DAYS_MAX, User
 from controlplane.tenants.people.services import invitation_create, membership_set
 from controlplane.tenants.sign_in.accounts import user_create
 from tests.browser.history import write_history
@@ -160,14 +160,7 @@ SAMPLES: dict[str, Sample] = {
 def make_things() -> Things:
     """Needs a fresh database; the people are signed up, nobody is signed in."""
     cast = make_cast()
-    users = {"owner": cast.alice, "developer": cast.bob, STAFF: cast.stella}
-    users[OTHER_OWNER] = cast.charlie
-    for role in (Role.ADMIN, Role.FINANCE, Role.VIEWER):
-        users[role.value] = user_create(actor=OPERATOR, email=f"{role.value}@example.org")
-    for name, user in users.items():
-        if name in (Role.ADMIN, Role.FINANCE, Role.VIEWER, STAFF):
-            role = Role.VIEWER if name == STAFF else Role(name)
-            membership_set(actor=cast.alice, organization=cast.acme, user=user, role=role)
+    users = _users(cast)
     make_models(MODEL)
     publish(generates("first", MODEL))
     key = apikey_create(actor=cast.alice, project=cast.project, label="matrix")
@@ -218,6 +211,18 @@ def make_things() -> Things:
         batch=make_batch(cast.acme.id, cast.project.id),
         export=made_by_job(cast, month_spec(cast.acme.id, "usage"))[0].id,
     )
+
+
+def _users(cast: Cast) -> dict[str, User]:
+    users = {"owner": cast.alice, "developer": cast.bob, STAFF: cast.stella}
+    users[OTHER_OWNER] = cast.charlie
+    for role in (Role.ADMIN, Role.FINANCE, Role.VIEWER):
+        users[role.value] = user_create(actor=OPERATOR, email=f"{role.value}@example.org")
+    for name, user in users.items():
+        if name in (Role.ADMIN, Role.FINANCE, Role.VIEWER, STAFF):
+            role = Role.VIEWER if name == STAFF else Role(name)
+            membership_set(actor=cast.alice, organization=cast.acme, user=user, role=role)
+    return users
 
 
 def _alert(objective: Objective) -> uuid.UUID:
