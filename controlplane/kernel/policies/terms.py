@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from controlplane.kernel.policies.automaton import PATTERN_CHARS_MAX, PatternError, PatternSet
+from controlplane.kernel.policies.pattern_set import PATTERN_CHARS_MAX, PatternError, PatternSet
 from controlplane.kernel.policies.personal import Personal
 
 PATTERNS_MAX = 16
@@ -18,7 +18,7 @@ Action = Literal["mask", "refuse"]
 
 
 class OwnPattern(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A regular expression for `automaton`; placeholders bear the `name` in upper case."""
+    """A regular expression of RE2; placeholders bear the `name` in upper case."""
 
     name: Annotated[str, Meta(pattern="^[a-z][a-z0-9_]{0,23}$")]
     pattern: Annotated[str, Meta(min_length=1, max_length=PATTERN_CHARS_MAX)]

@@ -8,11 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.kernel.policies.automaton import (
-    MATCH_CHARS_MAX,
-    PatternError,
-    PatternSet,
-)
+from controlplane.kernel.policies.pattern_set import PatternError, PatternSet
 
 
 def spans(pattern: str, text: str) -> list[tuple[int, int]]:
@@ -23,14 +19,14 @@ def spans(pattern: str, text: str) -> list[tuple[int, int]]:
     "pattern",
     [
         r"ACME-\d{4,6}", r"\bend\b", r"(?i)proj(ect)?[ _-]?x\b", r"[A-Z]{2}\d+|zz", "a(b|c)*d$",
-        r"^a+", r"[^a-c\s]{2}", r"\Bb\B", r"x{2,}?y", r"(?:ab)+", r"\x41\u0042", r"a.c",
+        r"^a+", r"[^a-c\s]{2}", r"\Bb\B", r"x{2,}?y", r"(?:ab)+", r"\x41B", r"a.c",
     ],
 )  # fmt: skip
 @given(text=st.text(st.sampled_from("abcdxyzABCME-0123 _\nprojectPX"), max_size=40))
 def test_it_finds_what_pythons_engine_finds(pattern: str, text: str) -> None:
-    # The longest wins here, and Python's greedy engine finds it for these.
-    wanted = [found.span() for found in re.finditer(pattern.replace("?y", "y"), text, re.DOTALL)]
-    if pattern.endswith("$"):
+    flags = re.DOTALL | re.ASCII
+    wanted = [found.span() for found in re.finditer(pattern, text, flags)]
+    if pattern.endswith("$"):  # Which is before a last new line, too, in Python.
         wanted = [span for span in wanted if span[1] == len(text)]
     assert spans(pattern, text) == wanted
 
@@ -62,20 +58,13 @@ def test_what_would_hold_a_backtracking_engine_for_ever_does_not(pattern: str) -
     assert spans(pattern, "a" * 20_000) == []
 
 
-def test_a_match_has_a_bound() -> None:
-    ((start, end), *_) = spans("a+", "a" * (MATCH_CHARS_MAX + 5))
-    assert (start, end) == (0, MATCH_CHARS_MAX)
-
-
 @pytest.mark.parametrize(
     ("pattern", "said"),
     [
-        ("", "1 to 256"), ("a" * 257, "1 to 256"), ("(", "Character 2"), ("a)", "Character 2"),
-        ("*", "repeats nothing"), ("a**", "repeats nothing"), ("a{300}", "more than 256"),
-        ("a{3,2}", "less than its least"), ("(?=a)", "not supported"),
-        ("(?P<n>a)", "not supported"),
-        (r"(a)\1", "known here"), ("[", "known here"), ("[z-a]", "bad set"), ("a*", "empty text"),
-        ("(a{200}){200}", "too large"), ("(" * 40 + "a" + ")" * 40, "more than 32 groups"),
+        ("", "1 to 256"), ("a" * 257, "1 to 256"), ("(", "missing"), ("a)", "unexpected"),
+        ("*", "no argument"), ("a{3,2}", "invalid repetition"), ("(?=a)", "invalid perl operator"),
+        (r"(a)\1", "invalid escape"), ("[", "missing"), ("[z-a]", "invalid character class"),
+        ("a*", "empty text"), ("((a{100}){100}){100}", "RE2"), ("(a)|(b)|", "empty text"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_matched_so_is_refused_in_words(pattern: str, said: str) -> None:
