@@ -3,16 +3,13 @@
 import django.contrib.postgres.fields
 from django.db import migrations, models
 
+from controlplane.core.sqlfiles import run_sql_file
+
 
 class Migration(migrations.Migration):
     dependencies = [("fleet", "0002_node_moments")]
 
     operations = [
-        # With one argument less, and a narrower answer; `migrate` makes the function anew.
-        migrations.RunSQL(
-            "DROP FUNCTION IF EXISTS fleet_gateway_alive(text, text, integer)",
-            migrations.RunSQL.noop,
-        ),
         migrations.AddField(
             model_name="gateway",
             name="pools",
@@ -24,4 +21,11 @@ class Migration(migrations.Migration):
                 size=None,
             ),
         ),
+        # It has one argument less, and a narrower answer. Gateways that serve meanwhile call it every
+        # second, so the other is there when this is gone.
+        migrations.RunSQL(
+            "DROP FUNCTION IF EXISTS fleet_gateway_alive(text, text, integer)",
+            migrations.RunSQL.noop,
+        ),
+        run_sql_file(__file__, "functions/gateways.sql"),
     ]

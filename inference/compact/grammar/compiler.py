@@ -78,7 +78,8 @@ class GrammarMask:
     @staticmethod
     def fill_all(masks: list[tuple["GrammarMask", int]], bits: NDArray[np.uint8]) -> None:
         """In one call, on all cores, for those whose masks have been quick so far."""
-        quick = [(m, row) for m, row in masks if not m._ended and m._left_s == CHOICE_CPU_S]
+        full_s = CHOICE_CPU_S - MASK_CPU_S
+        quick = [(m, row) for m, row in masks if not m._ended and m._left_s >= full_s]
         if len(quick) < TOGETHER_MIN:
             quick = []
         together = {row for _, row in quick}
@@ -91,9 +92,9 @@ class GrammarMask:
         matchers = [(mask._matcher, row) for mask, row in quick]
         width = bits.shape[1]
         quick[0][0]._executor.unsafe_compute_mask_ptr(matchers, bits.ctypes.data, width, len(bits))
-        over_s = perf_counter() - began_s - MASK_CPU_S - len(quick) * SHARED_CPU_S
+        spent_s = perf_counter() - began_s - len(quick) * SHARED_CPU_S
         for mask, row in quick:
-            mask._left_s -= max(0.0, over_s) / len(quick)
+            mask._left_s = min(mask._left_s + MASK_CPU_S - max(0.0, spent_s), CHOICE_CPU_S)
             if mask._matcher.is_error():
                 bits[row].fill(0)
 

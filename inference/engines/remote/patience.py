@@ -1,5 +1,5 @@
-"""How long one server may be silent, learned from how long it was: bounds that follow what nearly
-all of its answers stay within.
+"""How long one server may be silent, learned from the longest that it lately was: a request in a
+hundred may think for minutes, and must not be ended for it.
 
 Each has a floor, for a server that was always quick may pause once, and a ceiling, which also holds
 while little is known. What runs into a bound counts as that long, so that a bound which is too
@@ -14,7 +14,6 @@ SAMPLES = 128
 KNOWN_MIN = 16
 FRESH_FOR = 16
 FACTOR = 4.0
-PERCENTILE = 0.99
 # The slowest reading of a prompt that a bound still has time for.
 PROMPT_BYTES_PER_S = 2_000
 
@@ -38,8 +37,8 @@ class Patience:
         self._since += 1
         if self._since >= FRESH_FOR and len(self._waits) >= KNOWN_MIN:
             self._since = 0
-            high_s = sorted(self._waits)[int(PERCENTILE * (len(self._waits) - 1))]
-            self._bound_s = min(max(FACTOR * high_s, self._floor_s), self._ceiling_s)
+            longest_s = max(self._waits)
+            self._bound_s = min(max(FACTOR * longest_s, self._floor_s), self._ceiling_s)
 
 
 class Silence:
