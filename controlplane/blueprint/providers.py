@@ -28,6 +28,7 @@ from controlplane.connections.services import (
     connection_create,
     connection_enable,
 )
+from controlplane.core.seal import BrokenSeal
 
 KEY = "key"
 _DRAFT = ("kind", "url", "api_version", "region")
@@ -62,9 +63,12 @@ def key_read(source: things.Fields) -> str:
 
 
 def key_is_used(name: str, secret: str) -> bool:
-    """Whether it is the newest key of the connection."""
+    """Whether it is the newest key of the connection; not where that cannot be opened any more."""
     key = keys_active(_connection(name)).last()
-    return key is not None and key_opened(key) == secret
+    try:
+        return key is not None and key_opened(key) == secret
+    except BrokenSeal:
+        return False
 
 
 def connection_step(step: Applying) -> None:

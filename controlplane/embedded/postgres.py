@@ -201,7 +201,12 @@ def private_postgres(layout: Layout, say: Say) -> Postgres:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if layout.account is not None:
             os.chown(folder, layout.account.uid, layout.account.gid)
-        copy = archived(folder, "test ! -f {file} && cp %p {file}")
+        # One that is there already is fine if it is the same: the server was told of it too late.
+        copy = archived(
+            folder,
+            "if test -f {file}; then cmp -s %p {file}; "
+            "else cp %p {file}.new && mv {file}.new {file}; fi",
+        )
         options = {
             "archive_mode": "on",
             "archive_command": copy,

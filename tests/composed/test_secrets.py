@@ -135,6 +135,15 @@ def test_what_is_set_elsewhere_is_replaced_there(monkeypatch: pytest.MonkeyPatch
         secret_rotate("factor-key")
 
 
+def test_no_earlier_value_is_lost_however_often_one_rotates(turn: Turn) -> None:
+    folder = Path(settings.SECRETS_DIR)
+    first = (folder / "webhook-key").read_text().strip()
+    with pytest.raises(SecretError, match="sluice secrets settle webhook-key"):
+        for _ in range(rotation.BEFORE_MAX + 1):
+            secret_rotate("webhook-key")
+    assert first in (folder / "webhook-key.before").read_text().split()
+
+
 def test_a_seal_of_no_known_key_stays_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BrokenSeal):
         address_of(uuid.uuid4(), uuid.uuid4(), b"x" * 40)

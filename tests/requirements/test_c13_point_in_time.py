@@ -44,6 +44,9 @@ def test_the_database_comes_back_as_it_was_at_an_instant() -> None:
             assert chat(started, key) == 200
             wait_for(lambda: requests() == 1, "the request's row")
             sluice("backup", "--base", str(kept / "base"))
+            time.sleep(1.0)
+            early = datetime.now(UTC)
+            time.sleep(1.0)
             assert chat(started, key) == 200
             wait_for(lambda: requests() == 2, "the request's row")
             time.sleep(1.0)
@@ -53,9 +56,11 @@ def test_the_database_comes_back_as_it_was_at_an_instant() -> None:
             wait_for(lambda: requests() == 3, "the row of a request that is to be undone")
             assert command(data, "shell", "-v", "0", "-c", ASKED.format(SWITCH)).returncode == 0
         place = database(data)
-        place.rename(place.with_name("lost"))
-        told = sluice("restore", str(kept / "base"), "--until", until.isoformat())
-        assert "verify_ledger and verify_audit find nothing" in told
+        # Too early at first, and then from the same base again.
+        for number, instant in enumerate((early, until)):
+            place.rename(place.with_name(f"lost-{number}"))
+            told = sluice("restore", str(kept / "base"), "--until", instant.isoformat())
+            assert "verify_ledger and verify_audit find nothing" in told
         with running(data, **archive) as started:
             assert requests() == 2, "what came after the instant is not there"
             assert chat(started, key) == 200

@@ -29,7 +29,9 @@ from controlplane.embedded.processes import Say
 LOOK_S = 0.5
 SIGNAL, SETTINGS, MANIFEST = "recovery.signal", "postgresql.auto.conf", "backup_manifest"
 OWN = "This is for the embedded PostgreSQL; use pg_basebackup and the WAL archive of your own."
-TEMPORARY = ("restore_command", "recovery_target_time", "recovery_target_action")
+TEMPORARY = (
+    "restore_command", "recovery_target_time", "recovery_target_action", "recovery_target_timeline",
+)  # fmt: skip
 
 
 def make_base(target: Path, say: Say) -> None:
@@ -85,6 +87,8 @@ def restore_until(base: Path, until: datetime, say: Say) -> None:
     _put(base, layout, until, settings.WAL_ARCHIVE)
     with private_server(say):
         _await_end(say)
+        # Passwords may have been replaced since.
+        call_command("bootstrap_db", stdout=StringIO())
         call_command("migrate", verbosity=0, interactive=False)
         call_command("make_partitions", stdout=StringIO())
         sweep_holds()
@@ -101,6 +105,8 @@ def _put(base: Path, layout: Layout, until: datetime, archive: Path) -> None:
             f"restore_command = '{archived(archive, 'cp {file} %p')}'\n"
             f"recovery_target_time = '{until.isoformat()}'\n"
             "recovery_target_action = 'promote'\n"
+            # Not on into what an earlier recovery from the same base has written since.
+            "recovery_target_timeline = 'current'\n"
         )
     (partial / SIGNAL).touch()
     partial.chmod(0o700)

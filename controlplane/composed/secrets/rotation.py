@@ -21,7 +21,7 @@ from controlplane.connections.keys import keys_reseal
 from controlplane.contents.services import contents_rewrap
 from controlplane.core.database_roles import password_change, password_of
 from controlplane.core.permissions import organization_scope
-from controlplane.embedded.layout import embedded_layout
+from controlplane.embedded.layout import REDIS_PROGRAMS, embedded_layout
 from controlplane.embedded.processes import RunFile, end_left_overs, living
 from controlplane.fleet.models import NodeCredential
 from controlplane.hosts.models import Host
@@ -85,15 +85,19 @@ def secret_rotate(name: str) -> str:
         return _password_rotate(name)
     turning = _here(name)
     before = [kept_secret(name), *secrets_before(turning.variable, name)]
+    if len(before) > BEFORE_MAX:
+        raise SecretError(
+            f"{name} has {BEFORE_MAX} earlier values; what the oldest sealed would be lost. "
+            f"First: sluice secrets settle {name}"
+        )
     # The old one first: whoever starts in between finds it in both places.
-    replace_private(_before(name), "\n".join(before[:BEFORE_MAX]) + "\n")
+    replace_private(_before(name), "\n".join(before) + "\n")
     replace_private(_file(name), secrets.token_urlsafe(SECRET_BYTES) + "\n")
     if name == "redis":
         # Whoever keeps it running starts it again, with both passwords.
         layout = embedded_layout(Path(settings.DATA_DIR))
-        end_left_overs(
-            "redis-server", layout.redis, polite=signal.SIGTERM, seconds=REDIS_STOP_S_MAX
-        )
+        for program in REDIS_PROGRAMS:
+            end_left_overs(program, layout.redis, polite=signal.SIGTERM, seconds=REDIS_STOP_S_MAX)
     return (
         f"{name} has a new value, and the old one counts beside it. Restart Sluice, gateways "
         f"first, then: sluice secrets settle {name}"
