@@ -12,19 +12,13 @@ from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
-from controlplane.changes.dryruns import (
-    HOURS_DEFAULT,
-    HOURS_MAX,
-    limits_dry_run,
-    limits_shadow,
-)
+from controlplane.changes.dryruns import HOURS_DEFAULT, limits_dry_run, limits_shadow
 from controlplane.changes.limits import LimitChanges
 from controlplane.changes.models import ChangeVersion
 from controlplane.changes.prices import PriceChanges
 from controlplane.changes.pricing import prices_dry_run
 from controlplane.core.permissions import Action
 from controlplane.core.versions.models import NOTE_CHARS_MAX, State
-from controlplane.telemetry.reading import TooMuchToRead
 from frontend.changes import rows
 from frontend.shared import versions as shared
 from frontend.shared.access import Viewer, page, show
@@ -35,6 +29,7 @@ from frontend.shared.stepup import stepped_up
 TEXT_CHARS_MAX = 500_000
 URLS = ("index", "draft", "version", "dry_run", "publish", "step", "rollback")
 HOURS_OFFERED = ((1, "1 hour"), (6, "6 hours"), (24, "24 hours"), (168, "7 days"))
+SHADOW = "shadow"
 TONES = {"published": "ok", "canary": "warn", "draft": "off", "retired": "off"}
 
 
@@ -106,7 +101,6 @@ def index(place: ChangePlace, request: HttpRequest, viewer: Viewer) -> HttpRespo
     found, current = changes.newest(), changes.in_force()
     undone = changes.undoable(current)
     shadow = next((one for one in found if one.state == State.CANARY), None)
-    report = in_time(lambda: limits_shadow(changes)) if shadow and place.shadows else None
     context = {
         "place": place,
         "urls": _urls(place),
@@ -114,9 +108,7 @@ def index(place: ChangePlace, request: HttpRequest, viewer: Viewer) -> HttpRespo
         "undone": undone,
         "back": rows.difference_rows(changes.differences(undone)) if undone else [],
         "shadow": shadow,
-        "report": report,
-        "facts": place.told(report) if report else [],
-        "tables": place.tables(report) if report else [],
+        "since": SHADOW,
         "versions": [(one, TONES[one.state]) for one in found],
     }
     return show(request, viewer, place.here, "changes/page.html", context)
@@ -133,24 +125,25 @@ def version(place: ChangePlace, request: HttpRequest, viewer: Viewer, version: i
 
 
 def dry_run(place: ChangePlace, request: HttpRequest, viewer: Viewer, version: int) -> HttpResponse:
-    """What it would have done with the requests of so many hours."""
+    """What it would have done with the requests of so many hours, or since its shadow began."""
     changes = place.changes(viewer)
     found = changes.get(version)
+    shadows = place.shadows and found.state == State.CANARY
     asked = request.GET.get("hours", "")
-    hours = int(asked) if asked.isascii() and asked.isdecimal() and len(asked) < 4 else 0
-    hours = hours if 1 <= hours <= HOURS_MAX else HOURS_DEFAULT
+    hours = next((value for value, _ in HOURS_OFFERED if str(value) == asked), HOURS_DEFAULT)
+    since = shadows and asked == SHADOW
     try:
-        told = place.tried(changes, found, hours)
-    except TooMuchToRead:
-        told = None
+        told = in_time(
+            lambda: limits_shadow(changes) if since else place.tried(changes, found, hours)
+        )
     except ValidationError as error:
         return _page(place, request, viewer, found, error=error)
     context = {
         "place": place,
         "urls": _urls(place),
         "version": found,
-        "hours": hours,
-        "offered": HOURS_OFFERED,
+        "hours": SHADOW if since else hours,
+        "offered": (*HOURS_OFFERED, (SHADOW, "Its shadow")) if shadows else HOURS_OFFERED,
         "found": told,
         "facts": place.told(told) if told else [],
         "tables": place.tables(told) if told else [],
