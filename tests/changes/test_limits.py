@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, ValidationError
@@ -29,7 +28,6 @@ from controlplane.changes.versions import BOUND, ENTRIES_MAX, Differing, FieldDi
 from controlplane.core.errors.body import Conflict
 from controlplane.core.models import AuditEntry
 from controlplane.core.permissions import organization_scope
-from controlplane.core.queries import rows
 from controlplane.kernel.clock import wall_us
 from controlplane.kernel.ids import public_id
 from controlplane.quotas.selectors import rate_limit_map
@@ -258,40 +256,36 @@ def test_budgets_that_no_request_pays_are_not_read(cast: Cast, changes: LimitCha
             assert limits_dry_run(changes, draft, 1).total.newly == 1
         return len(seen)
 
+    def plan(label: str, period: str) -> None:
+        key = apikey_create(actor=cast.alice, project=cast.project, label=label).key
+        terms = BudgetDraft(allowance_nano=7, period=period)
+        budget_plan(actor=cast.alice, subject=key, draft=terms)
+
+    plan("first", "day")
     few = queries()
     for place in range(8):
-        key = apikey_create(actor=cast.alice, project=cast.project, label=f"k{place}").key
-        terms = BudgetDraft(allowance_nano=7, period=("none", "day")[place % 2])
-        budget_plan(actor=cast.alice, subject=key, draft=terms)
+        plan(f"k{place}", ("none", "week")[place % 2])
     assert queries() == few
 
 
 def test_what_a_period_has_spent_before_counts(cast: Cast, changes: LimitChanges) -> None:
     key = apikey_create(actor=cast.alice, project=cast.project, label="k").key
-    ids = {"organization": cast.acme.id, "project": cast.project.id, "key": key.id}
-    begun = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    start = begun + timedelta(days=1)
-    with organization_scope([cast.acme.id]):
-        for model, nano in (("small", 30), ("large", 40)):
-            rows(
-                "INSERT INTO usage_minutes (minute, writer, organization, project, key, model,"
-                " route, pool, nano) VALUES (%s, %s, %s, %s, %s, %s, '', '', %s)",
-                [begun, uuid4(), *ids.values(), model, nano],
-            )
-    arrival = Arrival(
-        start.timestamp(), 1.0, 5, 10, (key.id, cast.project.id, cast.acme.id), key.id, "small", ""
-    )
+    spent = (("small", 30), ("large", 40))
+    store([asked(cast, model, cost_nano=nano, key=key.id.hex) for model, nano in spent])
+    start = datetime.now(UTC) + timedelta(minutes=2)
+    subjects = (key.id, cast.project.id, cast.acme.id)
+    arrival = Arrival(start.timestamp(), 1.0, 5, 10, subjects, key.id, "small", "")
     whole, small = LimitPart(), LimitPart("small")
-    day = Allowed(100, "month")
+    month = Allowed(100, "month")
     terms: Terms = {
-        key.id: {whole: day},
-        cast.project.id: {whole: day, small: day, LimitPart(per_user=True): day},
-        cast.acme.id: {whole: day},
-        cast.other.id: {whole: day},
+        key.id: {whole: month},
+        cast.project.id: {whole: month, small: month, LimitPart(per_user=True): month},
+        cast.acme.id: {whole: month},
+        cast.other.id: {whole: month},
     }
     (found,) = _Spending(cast.acme.id, start, [arrival], {key.id: key.id}).begun((terms,))
-    spent = {of: [one.spent_nano for one in parts.values()] for of, parts in found.items()}
-    assert spent == {key.id: [70], cast.project.id: [70, 30, 0], cast.acme.id: [70]}
+    begun = {of: [one.spent_nano for one in parts.values()] for of, parts in found.items()}
+    assert begun == {key.id: [70], cast.project.id: [70, 30, 0], cast.acme.id: [70]}
 
 
 def test_a_shadow_counts_and_refuses_nothing(

@@ -93,6 +93,17 @@ def test_errors_name_their_field(
         assert list(caught.value.message_dict) == [f"content.prices[0].{field}"]
 
 
+def test_what_only_publishing_finds_is_told_by_field_and_nothing_is_kept(
+    cast: Cast, changes: PriceChanges
+) -> None:
+    prices = [{"model": "small", **DOUBLE}, {"model": "small", **own(cast)}]
+    draft = changes.draft_create({"prices": prices})
+    with pytest.raises(ValidationError) as caught:
+        changes.publish(draft)
+    assert list(caught.value.message_dict) == ["content.prices[1].project"]
+    assert (paid(cast), changes.in_force()) == (100_000, None)
+
+
 def test_only_staff_change_prices(cast: Cast) -> None:
     with pytest.raises(PermissionDenied):
         PriceChanges(cast.alice).draft_create({"prices": []})
