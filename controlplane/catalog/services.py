@@ -137,7 +137,7 @@ def price_publish(
     now = timezone.now()
     if effective_from is not None and effective_from < now:
         raise ValidationError({"effective_from": "A price cannot take effect in the past."})
-    _check_price(model, draft)
+    check_price(model, draft)
     return _price_add(actor, model, draft, project, PriceSpan(effective_from or now))
 
 
@@ -212,7 +212,7 @@ def _next_version(model: Model) -> int:
     return int(value(query, [model.id]))
 
 
-def _check_price(model: Model, draft: PriceDraft) -> None:
+def check_price(model: Model, draft: PriceDraft) -> None:
     rates = {name: getattr(draft, name) for name in ("input_pico", "cached_pico", "output_pico")}
     rates_check(model, **rates)
     for name in ("batch_permille", "priority_permille"):

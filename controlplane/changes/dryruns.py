@@ -3,15 +3,17 @@ the requests since its start: counted, not refused.
 """
 
 import uuid
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from functools import cache
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import msgspec
 from django.core.exceptions import ValidationError
 
-from controlplane.billing.budgets.models import BudgetPeriod, BudgetScope
+from controlplane.billing.budgets.models import Budget, BudgetPeriod, BudgetScope
 from controlplane.billing.budgets.selectors import budget_list, budget_map
 from controlplane.billing.budgets.services import ProjectPart, budget_id
 from controlplane.changes.content import LimitPart, LimitsContent
@@ -28,11 +30,13 @@ from controlplane.changes.replay import (
 )
 from controlplane.core.permissions import Action
 from controlplane.kernel.calendar import period_around
+from controlplane.kernel.clock import monotonic_s
 from controlplane.kernel.ids import public_id
 from controlplane.kernel.statuses import CLIENT_LEFT, FAILED_FROM
 from controlplane.quotas.selectors import limit_list
 from controlplane.quotas.services import LimitSet
-from controlplane.routing.traffic import RecordedRequest, read_sample
+from controlplane.routing.traffic import READ_S_MAX, RecordedRequest, read_sample
+from controlplane.telemetry.reading import TooMuchToRead
 from controlplane.telemetry.selectors import usage_sums
 from controlplane.telemetry.selectors_traffic import TrafficRow
 from controlplane.telemetry.tiers import HOUR_S, TierRange
@@ -123,8 +127,7 @@ def limits_shadow(changes: LimitChanges) -> LimitsDryRun | None:
 def _replay(
     changes: LimitChanges, version: ChangeVersion, start: datetime, end: datetime
 ) -> LimitsDryRun:
-    organization = changes.scope
-    _refuse_missing(changes, version)
+    organization, content = changes.scope, changes.checked(version)
     sample = read_sample([organization], start, end)
     begins = begins_at(sample)
     with changes.seen():
@@ -132,23 +135,12 @@ def _replay(
         lines = {key: first or key for key, first in keys}
         # Ids tell the order to the millisecond only.
         arrivals = sorted(_arrival(row, lines) for row in sample.rows if _counts(row))
-        content = msgspec.convert(version.content, LimitsContent)
         limits = _limits(changes, content)
         budgets = _budgets(changes, content)
-    spending = _Spending(organization, begins, arrivals, lines)
-    before, after = (
-        LimitGate(each, spending.begun(paid)) for each, paid in zip(limits, budgets, strict=True)
-    )
+    begun = _Spending(organization, begins, arrivals, lines).begun(budgets)
+    before, after = map(LimitGate, limits, begun)
     found = compare(arrivals, before, after)
     return _told(version, organization, sample, begins, found)
-
-
-def _refuse_missing(changes: LimitChanges, version: ChangeVersion) -> None:
-    with changes.seen():
-        entries = changes.entries(msgspec.convert(version.content, LimitsContent))
-        wrong = {f"{one.path}.{one.missing[0]}": one.missing[1] for one in entries if one.missing}
-    if wrong:
-        raise ValidationError(wrong)
 
 
 def _counts(row: TrafficRow) -> bool:
@@ -205,50 +197,84 @@ def _budgets(changes: LimitChanges, content: LimitsContent) -> tuple[Terms, Term
     return before, after
 
 
-class _Spending(NamedTuple):
-    """What was spent of budgets before the first arrival."""
+class _Spending:
+    """What was spent of budgets before the first arrival, of those that some arrival pays; the
+    number of queries does not grow with that of budgets.
+    """
 
-    organization: uuid.UUID
-    start: datetime
-    arrivals: list[Arrival]
-    lines: Mapping[uuid.UUID, uuid.UUID]
+    def __init__(
+        self,
+        organization: uuid.UUID,
+        start: datetime,
+        arrivals: list[Arrival],
+        lines: Mapping[uuid.UUID, uuid.UUID],
+    ) -> None:
+        self._organization, self._start, self._lines = organization, start, lines
+        self._arrived = _by_subject((one.subjects, one.model, one.nano) for one in arrivals)
+        self._posted: dict[uuid.UUID, Budget] = {}
+        self._since = cache(self._sums)
+        self._ends_s = monotonic_s() + READ_S_MAX
 
-    def begun(self, budgets: Terms) -> Terms:
-        """The same budgets, with what of their periods was spent."""
-        return {
-            subject: {part: self._begun(subject, part, terms) for part, terms in parts.items()}
-            for subject, parts in budgets.items()
+    def begun(self, sets: tuple[Terms, ...]) -> list[Terms]:
+        """The same budgets, with what of their periods was spent; raises TooMuchToRead."""
+        subjects = {subject for subject, _ in self._arrived}
+        paid = [
+            {subject: parts for subject, parts in terms.items() if subject in subjects}
+            for terms in sets
+        ]
+        wanted = {
+            _budget(subject, part)
+            for terms in paid
+            for subject, parts in terms.items()
+            for part in parts
         }
+        self._posted = budget_map(organization=self._organization, subjects=wanted)
+        return [
+            {
+                subject: {part: self._begun(subject, part, each) for part, each in parts.items()}
+                for subject, parts in terms.items()
+            }
+            for terms in paid
+        ]
 
     def _begun(self, subject: uuid.UUID, part: LimitPart, terms: Allowed) -> Allowed:
         if part.per_user:
             # Of single end users nothing is known.
             return terms
-        none = terms.period == BudgetPeriod.NONE
-        spent = self._ever(subject, part) if none else self._since(subject, part, terms)
-        return terms._replace(spent_nano=spent)
+        began, _ = period_around(terms.period, ZoneInfo(terms.zone), self._start)
+        if terms.period != BudgetPeriod.NONE:
+            return terms._replace(spent_nano=self._since(began)[subject, part.model])
+        found = self._posted.get(_budget(subject, part))
+        posted, since = found.posted if found else 0, self._arrived[subject, part.model]
+        return terms._replace(spent_nano=max(0, posted - since))
 
-    def _ever(self, subject: uuid.UUID, part: LimitPart) -> int:
-        of = ProjectPart(Project(id=subject), part.model) if part.model else None
-        budget = budget_id(of) if of else subject
-        found = budget_map(organization=self.organization, subjects=[budget]).get(budget)
-        mine = (one for one in self.arrivals if subject in one.subjects)
-        since = sum(one.nano for one in mine if part.model in ("", one.model))
-        return max(0, (found.posted if found else 0) - since)
+    def _sums(self, began: datetime) -> Counter[tuple[uuid.UUID, str]]:
+        """There are as many moments as time zones and periods together."""
+        if monotonic_s() > self._ends_s:
+            raise TooMuchToRead
+        organization, span = self._organization, TierRange(HOUR_S, began, self._start)
+        whose = {"organization": organization}
+        sums = usage_sums([organization], span, whose, "key", "project", "model")
+        return _by_subject(
+            ((self._lines.get(key, key), project, organization), model, one.nano)
+            for (key, project, model), one in sums.items()
+        )
 
-    def _since(self, subject: uuid.UUID, part: LimitPart, terms: Allowed) -> int:
-        began, _ = period_around(terms.period, ZoneInfo(terms.zone), self.start)
-        keys = [key for key, line in self.lines.items() if line == subject]
-        wanted: dict[str, Any] = {"organization": self.organization}
-        if keys:
-            wanted["key__in"] = keys
-        elif subject != self.organization:
-            wanted["project"] = subject
-        if part.model:
-            wanted["model"] = part.model
-        span = TierRange(HOUR_S, began, self.start)
-        sums = usage_sums([self.organization], span, wanted, "organization")
-        return sum(one.nano for one in sums.values())
+
+def _by_subject(
+    charges: Iterable[tuple[tuple[uuid.UUID, ...], str, int]],
+) -> Counter[tuple[uuid.UUID, str]]:
+    """Nano-USD by subject, of each model and, without a model, of all."""
+    found: Counter[tuple[uuid.UUID, str]] = Counter()
+    for subjects, model, nano in charges:
+        for subject in subjects:
+            found[subject, ""] += nano
+            found[subject, model] += nano
+    return found
+
+
+def _budget(subject: uuid.UUID, part: LimitPart) -> uuid.UUID:
+    return budget_id(ProjectPart(Project(id=subject), part.model)) if any(part) else subject
 
 
 def begins_at(sample: RecordedRequest) -> datetime:

@@ -1,10 +1,11 @@
 """Limits and budgets of one organization as a change."""
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import asdict
 
 from controlplane.billing.budgets.models import UNLIMITED_NANO, Budget
@@ -14,6 +15,7 @@ from controlplane.billing.budgets.services import (
     budget_end,
     budget_id,
     budget_plan,
+    check_budget,
 )
 from controlplane.billing.budgets.services import Subject as BudgetSubject
 from controlplane.changes.content import NAMED, BudgetEntry, LimitEntry, LimitPart, LimitsContent
@@ -23,7 +25,13 @@ from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 from controlplane.kernel.ids import public_id, uuid_of
 from controlplane.quotas.models import RateLimit
-from controlplane.quotas.services import LimitedPart, LimitSet, Subject, rate_limit_set
+from controlplane.quotas.services import (
+    LimitedPart,
+    LimitSet,
+    Subject,
+    check_limits,
+    rate_limit_set,
+)
 from controlplane.tenants.access import require
 from controlplane.tenants.models import ApiKey, Organization, Project
 
@@ -73,7 +81,7 @@ class LimitChanges(ChangeVersions):
 
     def _limit(self, path: str, subject: Subject | None, wanted: LimitEntry) -> ChangeEntry:
         if subject is None:
-            return ChangeEntry(path, wanted.of, path, None, wanted, refuse_put, UNKNOWN)
+            return nothing(path, wanted.of, wanted, UNKNOWN)
         part = LimitPart(wanted.model, wanted.per_user)
         limits = {name: getattr(wanted, name) for name in LimitSet._fields}
         row = RateLimit.objects.filter(subject_id=subject_id(subject), **part._asdict()).first()
@@ -84,31 +92,34 @@ class LimitChanges(ChangeVersions):
         return ChangeEntry(
             path,
             f"{subject_words(subject)}{part.words}",
-            ("limit", str(subject_id(subject)), *part),
+            ("limit", str(subject_id(subject)), *map(str, part)),
             LimitEntry(**thing_of(wanted), **now),
             wanted,
+            partial(check_limits, LimitSet(**limits), *part),
             put,
         )
 
     def _budget(self, path: str, subject: Subject | None, wanted: BudgetEntry) -> ChangeEntry:
         part = LimitPart(wanted.model, wanted.per_user)
         if subject is None:
-            return ChangeEntry(path, wanted.of, path, None, wanted, refuse_put, UNKNOWN)
+            return nothing(path, wanted.of, wanted, UNKNOWN)
         name = f"Budget of {subject_words(subject)}{part.words}"
         if any(part) and (all(part) or not isinstance(subject, Project)):
-            return ChangeEntry(path, name, path, None, wanted, refuse_put, NO_PART)
+            return nothing(path, name, wanted, NO_PART)
         of: BudgetSubject = subject
         if isinstance(subject, Project) and any(part):
             of = ProjectPart(subject, part.model)
         budget = Budget.objects.filter(id=budget_id(of)).select_related("terms").first()
         fields = {name: getattr(wanted, name) for name in BudgetDraft.__struct_fields__}
+        check: Callable[[], object] = tuple
         if wanted.allowance_nano is None:
             put = partial(budget_end, actor=self.actor, subject=of)
         else:
             draft = BudgetDraft(**fields)
             put = partial(budget_plan, actor=self.actor, subject=of, draft=draft)
+            check = partial(check_budget, of, draft)
         now = BudgetEntry(**thing_of(wanted), **terms_now(budget))
-        return ChangeEntry(path, name, ("budget", str(budget_id(of))), now, wanted, put)
+        return ChangeEntry(path, name, ("budget", str(budget_id(of))), now, wanted, check, put)
 
 
 def terms_now(budget: Budget | None) -> dict[str, Any]:
@@ -142,6 +153,6 @@ def public_subject(subject: Subject) -> str:
     return public_id(PREFIXES[type(subject)], subject.id)
 
 
-def refuse_put() -> None:
-    """Of an entry that names nothing."""
-    raise AssertionError("an entry of nothing is never put in force")
+def nothing(path: str, name: str, wanted: Struct, missing: tuple[str, str]) -> ChangeEntry:
+    """An entry that names nothing: it is never put in force."""
+    return ChangeEntry(path, name, (path,), None, wanted, tuple, tuple, missing)

@@ -1,6 +1,6 @@
 """Prices of models, for all or for single projects, as a change."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from uuid import UUID
 
@@ -10,9 +10,9 @@ from msgspec.structs import asdict
 
 from controlplane.catalog.models import Model, PriceVersion
 from controlplane.catalog.selectors import model_find, price_list_all, version_in_force
-from controlplane.catalog.services import PriceDraft, price_override_end, price_publish
+from controlplane.catalog.services import PriceDraft, check_price, price_override_end, price_publish
 from controlplane.changes.content import NAMED, PriceEntry, PricesContent
-from controlplane.changes.limits import refuse_put
+from controlplane.changes.limits import nothing
 from controlplane.changes.models import ChangeKind
 from controlplane.changes.versions import ChangeEntry, ChangeVersions
 from controlplane.core.permissions import Action
@@ -37,7 +37,7 @@ class PriceChanges(ChangeVersions):
             project = self._project(wanted) if wanted.project or wanted.organization else None
             missing = _missing(wanted, model, project)
             if model is None or missing is not None:
-                yield ChangeEntry(path, wanted.model, path, None, wanted, refuse_put, missing)
+                yield nothing(path, wanted.model, wanted, missing or NO_MODEL)
                 continue
             yield self._entry(path, wanted, model, project)
 
@@ -52,6 +52,7 @@ class PriceChanges(ChangeVersions):
             project_id=project.id if project else None,
             at=timezone.now(),
         )
+        check: Callable[[], object] = tuple
         if wanted.input_pico is None and project is not None:
             put = partial(price_override_end, actor=self.actor, model=model, project=project)
         else:
@@ -59,9 +60,10 @@ class PriceChanges(ChangeVersions):
             put = partial(
                 price_publish, actor=self.actor, model=model, draft=draft, project=project
             )
+            check = partial(check_price, model, draft)
         name = f"{model.name}, {project.name}" if project else model.name
         key = ("price", model.name, str(project.id) if project else "")
-        return ChangeEntry(path, name, key, _entry_of(wanted, paid), wanted, put)
+        return ChangeEntry(path, name, key, _entry_of(wanted, paid), wanted, check, put)
 
     def _project(self, wanted: PriceEntry) -> Project | None:
         try:

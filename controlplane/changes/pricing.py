@@ -104,9 +104,10 @@ def prices_dry_run(
 ) -> PricesDryRun:
     """Price the newest requests of so many hours; raises ValidationError and TooMuchToRead."""
     now, span = datetime.now(UTC), check_hours(hours)
+    content = changes.checked(version)
     with changes.seen():
         tenants = organization_names(actor=changes.actor)
-        book = PriceBook(changes, msgspec.convert(version.content, PricesContent), now)
+        book = PriceBook(changes, content, now)
     sample = read_sample(tenants, now - span, now)
     keys = key_facts(
         actor=changes.actor, organizations=tenants, ids={row.key for row in sample.rows}

@@ -12,7 +12,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 from django.core.exceptions import ValidationError
-from django.db import transaction
 from django.utils import timezone
 
 from controlplane.changes.models import ChangeKind, ChangeVersion
@@ -28,6 +27,7 @@ from controlplane.tenants.access import require
 
 # Each is an audit row, of which a person may make 300 in a minute.
 ENTRIES_MAX = 200
+BOUND = f"Must change 1 to {ENTRIES_MAX} things."
 VERSIONS_MAX = 10_000
 VERSIONS_SHOWN_MAX = 100
 
@@ -35,14 +35,16 @@ VERSIONS_SHOWN_MAX = 100
 class ChangeEntry(NamedTuple):
     """One thing that a change makes another: its path in the content, what it is, its values.
 
-    `missing` says why there is no such thing; without, `put` makes the values those in force.
+    `missing` says why there is no such thing; without, `check` raises ValidationError for values
+    that it cannot have, locking nothing, and `put` makes the values those in force.
     """
 
     path: str
     name: str
-    key: object
+    key: tuple[str, ...]
     now: msgspec.Struct | None
     wanted: msgspec.Struct
+    check: Callable[[], object]
     put: Callable[[], object]
     missing: tuple[str, str] | None = None
 
@@ -129,6 +131,12 @@ class ChangeVersions(Versions[ChangeVersion]):
         ]
         return [Differing(each.name, fields) for each, fields in told if fields]
 
+    def checked(self, version: ChangeVersion) -> Any:
+        """What it says, if that can be put in force; raises ValidationError by field."""
+        with self.seen():
+            self._refuse_errors(version)
+        return self._shaped(version)
+
     def problems(self, version: ChangeVersion) -> list[tuple[str, str]]:
         """Fields and messages of what keeps a draft from being published."""
         with self.seen():
@@ -154,25 +162,25 @@ class ChangeVersions(Versions[ChangeVersion]):
         return ChangeVersion(kind=self.of, organization_id=self.organization_id)
 
     def read(self, content: object) -> object:
+        if len([*self._values(content)]) > ENTRIES_MAX:
+            raise ValidationError({"content": BOUND})
         return msgspec.to_builtins(read_shape(content, self.shape, field="content"))
 
     def errors(self, version: ChangeVersion) -> Iterator[tuple[str, str]]:
-        """All that publishing would find: it is done, and undone."""
-        found: list[tuple[str, str]] = []
-        with transaction.atomic():
-            entries = list(self.entries(self._shaped(version)))
-            for each in _in_order(entries):
-                found += _complaints(each)
-            transaction.set_rollback(True)
-        keys = [each.key for each in entries]
-        found += [
-            (each.path, "Is there twice.")
-            for place, each in enumerate(entries)
-            if each.key in keys[:place]
-        ]
-        if not 0 < len(entries) <= ENTRIES_MAX:
-            found.append(("content", f"Must change 1 to {ENTRIES_MAX} things."))
-        yield from found
+        """All that can be told without a lock; the rest is told when it is put in force."""
+        if not 0 < len([*self._values(version.content)]) <= ENTRIES_MAX:
+            yield "content", BOUND
+            return
+        seen: set[tuple[str, ...]] = set()
+        for each in self.entries(self._shaped(version)):
+            if each.missing is None:
+                yield from _complaints(each.path, each.check)
+            else:
+                field, message = each.missing
+                yield f"{each.path}.{field}", message
+            if each.key in seen:
+                yield each.path, "Is there twice."
+            seen.add(each.key)
 
     def ready(self, version: ChangeVersion, *, trial: bool = False) -> ChangeVersion:
         now = self.now(version, State.DRAFT, State.CANARY)
@@ -188,8 +196,9 @@ class ChangeVersions(Versions[ChangeVersion]):
         """Puts its values in force; what stood there before is kept with it."""
         entries = list(self.entries(self._shaped(version)))
         replaced = self.joined(each.now for each in entries if each.now is not None)
-        for each in _in_order(entries):
-            each.put()
+        for each in sorted(entries, key=_order):
+            if wrong := dict(_complaints(each.path, each.put)):
+                raise ValidationError(wrong)
         return {"replaced": msgspec.to_builtins(replaced)}
 
     def canary_start(self, version: ChangeVersion, share_permille: int = 0) -> ChangeVersion:
@@ -229,21 +238,17 @@ class ChangeVersions(Versions[ChangeVersion]):
             yield from getattr(shaped, name)
 
 
-def _in_order(entries: Iterable[ChangeEntry]) -> list[ChangeEntry]:
-    """Every hold locks rows of budgets, in the order of their ids."""
-    return sorted(entries, key=lambda each: str(each.key))
+def _order(entry: ChangeEntry) -> tuple[bool, tuple[str, ...]]:
+    """Every hold locks rows of budgets, in the order of their ids: they come last, and so."""
+    return entry.key[0] == "budget", entry.key
 
 
-def _complaints(entry: ChangeEntry) -> list[tuple[str, str]]:
-    if entry.missing is not None:
-        field, message = entry.missing
-        return [(f"{entry.path}.{field}", message)]
+def _complaints(path: str, step: Callable[[], object]) -> Iterator[tuple[str, str]]:
     try:
-        entry.put()
+        step()
     except ValidationError as error:
-        told = error.message_dict.items()
-        return [(f"{entry.path}.{field}", " ".join(words)) for field, words in told]
-    return []
+        for field, words in error.message_dict.items():
+            yield f"{path}.{field}", " ".join(words)
 
 
 def _changed(

@@ -54,10 +54,7 @@ def rate_limit_set(
     scope, subject_id, organization_id = _told(subject)
     require(actor, Action.LIMIT_SET, organization_id)
     wanted = LimitSet(requests_per_min, tokens_per_min, requests_per_day, concurrency)
-    check_limits(wanted)
-    if part["model"] and (part["per_user"] or model_find(name=part["model"]) is None):
-        told = "Must be the name of a model, and none for a limit of each end user."
-        raise ValidationError({"model": told})
+    check_limits(wanted, **part)
     with organization_scope([organization_id]):
         before = RateLimit.objects.filter(subject_id=subject_id, **part).first()
         made: RateLimit | None = None
@@ -87,8 +84,8 @@ def rate_limit_set(
     return made
 
 
-def check_limits(wanted: LimitSet) -> None:
-    """Raises ValidationError naming each limit that is out of bounds."""
+def check_limits(wanted: LimitSet, model: str = "", per_user: bool = False) -> None:
+    """Raises ValidationError naming each limit that is out of bounds, or the model."""
     wrong = {
         name: f"Must be 1 to {LIMITS_MAX[name]}, or nothing."
         for name, value in wanted._asdict().items()
@@ -96,6 +93,9 @@ def check_limits(wanted: LimitSet) -> None:
     }
     if wrong:
         raise ValidationError(wrong)
+    if model and (per_user or model_find(name=model) is None):
+        told = "Must be the name of a model, and none for a limit of each end user."
+        raise ValidationError({"model": told})
 
 
 def key_limits_begin(*, actor: Actor, key: ApiKey, wanted: LimitSet) -> RateLimit | None:

@@ -5,37 +5,30 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
-import msgspec
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
-from controlplane.changes.dryruns import (
-    HOURS_DEFAULT,
-    HOURS_MAX,
-    limits_dry_run,
-    limits_shadow,
-)
+from controlplane.changes.dryruns import HOURS_DEFAULT, limits_dry_run, limits_shadow
 from controlplane.changes.limits import LimitChanges
 from controlplane.changes.models import ChangeVersion
 from controlplane.changes.prices import PriceChanges
 from controlplane.changes.pricing import prices_dry_run
 from controlplane.core.permissions import Action
 from controlplane.core.versions.models import NOTE_CHARS_MAX, State
-from controlplane.telemetry.reading import TooMuchToRead
 from frontend.changes import rows
 from frontend.shared import versions as shared
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.asked import in_time
-from frontend.shared.forms import cleaned
+from frontend.shared.forms import JsonField, cleaned
 from frontend.shared.stepup import stepped_up
 
 TEXT_CHARS_MAX = 500_000
 URLS = ("index", "draft", "version", "dry_run", "publish", "step", "rollback")
 HOURS_OFFERED = ((1, "1 hour"), (6, "6 hours"), (24, "24 hours"), (168, "7 days"))
-TONES = {"published": "ok", "canary": "warn", "draft": "off", "retired": "off"}
+SHADOW = "shadow"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +58,7 @@ class ChangePlace:
 class ContentForm(shared.DraftForm):
     """A draft as it was typed."""
 
-    content = forms.CharField(max_length=TEXT_CHARS_MAX, strip=False)
+    content = JsonField(max_length=TEXT_CHARS_MAX)
 
 
 class UndoForm(forms.Form):
@@ -106,7 +99,6 @@ def index(place: ChangePlace, request: HttpRequest, viewer: Viewer) -> HttpRespo
     found, current = changes.newest(), changes.in_force()
     undone = changes.undoable(current)
     shadow = next((one for one in found if one.state == State.CANARY), None)
-    report = in_time(lambda: limits_shadow(changes)) if shadow and place.shadows else None
     context = {
         "place": place,
         "urls": _urls(place),
@@ -114,10 +106,8 @@ def index(place: ChangePlace, request: HttpRequest, viewer: Viewer) -> HttpRespo
         "undone": undone,
         "back": rows.difference_rows(changes.differences(undone)) if undone else [],
         "shadow": shadow,
-        "report": report,
-        "facts": place.told(report) if report else [],
-        "tables": place.tables(report) if report else [],
-        "versions": [(one, TONES[one.state]) for one in found],
+        "since": SHADOW,
+        "versions": [(one, shared.TONES[one.state]) for one in found],
     }
     return show(request, viewer, place.here, "changes/page.html", context)
 
@@ -133,24 +123,25 @@ def version(place: ChangePlace, request: HttpRequest, viewer: Viewer, version: i
 
 
 def dry_run(place: ChangePlace, request: HttpRequest, viewer: Viewer, version: int) -> HttpResponse:
-    """What it would have done with the requests of so many hours."""
+    """What it would have done with the requests of so many hours, or since its shadow began."""
     changes = place.changes(viewer)
     found = changes.get(version)
+    shadows = place.shadows and found.state == State.CANARY
     asked = request.GET.get("hours", "")
-    hours = int(asked) if asked.isascii() and asked.isdecimal() and len(asked) < 4 else 0
-    hours = hours if 1 <= hours <= HOURS_MAX else HOURS_DEFAULT
+    hours = next((value for value, _ in HOURS_OFFERED if str(value) == asked), HOURS_DEFAULT)
+    since = shadows and asked == SHADOW
     try:
-        told = place.tried(changes, found, hours)
-    except TooMuchToRead:
-        told = None
+        told = in_time(
+            lambda: limits_shadow(changes) if since else place.tried(changes, found, hours)
+        )
     except ValidationError as error:
         return _page(place, request, viewer, found, error=error)
     context = {
         "place": place,
         "urls": _urls(place),
         "version": found,
-        "hours": hours,
-        "offered": HOURS_OFFERED,
+        "hours": SHADOW if since else hours,
+        "offered": (*HOURS_OFFERED, (SHADOW, "Its shadow")) if shadows else HOURS_OFFERED,
         "found": told,
         "facts": place.told(told) if told else [],
         "tables": place.tables(told) if told else [],
@@ -199,11 +190,7 @@ def _step(
 
 def _save(request: HttpRequest, changes: Any, found: ChangeVersion) -> tuple[ChangeVersion, str]:
     read = cleaned(ContentForm(request.POST))
-    try:
-        content = msgspec.json.decode(read["content"])
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise ValidationError({"content": f"Invalid JSON: {error}."}) from error
-    return changes.draft_update(found, content, read["note"]), "Draft {} is saved."
+    return changes.draft_update(found, read["content"], read["note"]), "Draft {} is saved."
 
 
 Step = Callable[[HttpRequest, Any, ChangeVersion], tuple[ChangeVersion, str]]
@@ -246,7 +233,7 @@ def _page(
         "place": place,
         "urls": _urls(place),
         "version": found,
-        "tone": TONES[found.state],
+        "tone": shared.TONES[found.state],
         "draft": is_draft,
         "on_trial": found.state == State.CANARY,
         "differences": rows.difference_rows(changes.differences(found)),

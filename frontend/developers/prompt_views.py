@@ -26,12 +26,11 @@ from controlplane.tenants.selectors import project_get
 from frontend.shared import versions as shared
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.formats import percent
-from frontend.shared.forms import cleaned
+from frontend.shared.forms import JsonField, cleaned
 
 HERE = "prompts"
 TEXT_CHARS_MAX = 200_000
 VALUE_PREFIX = "value-"
-TONES = {"published": "ok", "canary": "warn", "draft": "off", "retired": "off"}
 FIRST = {
     "messages": [
         {"role": "system", "content": "Put text that is the same in every request here, first."},
@@ -82,7 +81,7 @@ class NewForm(forms.Form):
 class BodyForm(shared.DraftForm):
     """A draft as it was typed."""
 
-    body = forms.CharField(max_length=TEXT_CHARS_MAX, strip=False)
+    body = JsonField(max_length=TEXT_CHARS_MAX)
 
 
 def _index(
@@ -176,11 +175,7 @@ def _versions(viewer: Viewer, version: PromptVersion) -> prompts.PromptVersions:
 def _save(request: HttpRequest, viewer: Viewer, version: PromptVersion) -> Done:
     read = cleaned(BodyForm(request.POST))
     version.revision = read["revision"]
-    try:
-        body = msgspec.json.decode(read["body"])
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise ValidationError({"body": f"Invalid JSON: {error}."}) from error
-    now = _versions(viewer, version).draft_update(version, body, read["note"])
+    now = _versions(viewer, version).draft_update(version, read["body"], read["note"])
     return now, f"Draft {now.version} is saved."
 
 
@@ -243,13 +238,13 @@ def _version_page(
     context: dict[str, Any] = {
         "template": template,
         "version": version,
-        "tone": TONES[version.state],
+        "tone": shared.TONES[version.state],
         "draft": version.state == State.DRAFT,
         "on_trial": version.state == State.CANARY,
         "share": percent(version.share_permille, PERMILLE),
         "manages": viewer.may(Action.TEMPLATE_MANAGE),
         "in_force": in_force,
-        "versions": [(one, TONES[one.state]) for one in versions],
+        "versions": [(one, shared.TONES[one.state]) for one in versions],
         "messages_shown": tried.messages if tried else body.messages,
         "stable_bytes": stable_bytes(body),
         "problems": problems,

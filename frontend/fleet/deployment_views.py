@@ -5,7 +5,6 @@ from typing import Any
 
 import msgspec
 from django import forms
-from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
@@ -27,7 +26,7 @@ from controlplane.hosts.selectors import (
 from frontend.shared import formats
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.addresses import page_url
-from frontend.shared.forms import changes, cleaned, says_wrong
+from frontend.shared.forms import JsonField, changes, cleaned, says_wrong
 from frontend.shared.snippets import agent_command
 from frontend.shared.stepup import secret_page
 from inference.contract.hosts import ENGINE_ARGUMENTS, SOURCE_CHARS_MAX, GpuState, Inventory
@@ -49,19 +48,12 @@ class ChangeForm(forms.Form):
     window = forms.IntegerField()
     sequences = forms.IntegerField()
     arguments = forms.CharField(max_length=TEXT_CHARS_MAX, required=False)
-    schedule = forms.CharField(max_length=TEXT_CHARS_MAX, required=False)
+    schedule = JsonField(max_length=TEXT_CHARS_MAX, required=False)
 
     def clean_arguments(self) -> dict[str, str]:
         """Names and values, as `name=value` in each line."""
         lines = self.cleaned_data["arguments"].split()
         return {name: value for name, _, value in (line.partition("=") for line in lines)}
-
-    def clean_schedule(self) -> object:
-        """The schedule as data; the service says what is wrong with it."""
-        try:
-            return msgspec.json.decode(self.cleaned_data["schedule"] or "[]")
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise ValidationError(f"Invalid JSON: {error}.") from error
 
 
 class DeploymentForm(ChangeForm):

@@ -4,7 +4,6 @@ import uuid
 from collections.abc import Callable
 from datetime import datetime
 
-import msgspec
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import ValidationError
@@ -28,7 +27,7 @@ from frontend.shared.access import Viewer, page
 from frontend.shared.addresses import gateway_url, page_url
 from frontend.shared.asked import drawn_csv, figures_json, in_time, marks_of
 from frontend.shared.filters import RELATIVE, TimeRange, range_from, segment_from
-from frontend.shared.forms import changes, cleaned, made_by, says_wrong
+from frontend.shared.forms import JsonField, changes, cleaned, made_by, says_wrong
 from frontend.shared.snippets import enrol_command
 from frontend.shared.stepup import secret_page, stepped_up
 
@@ -83,7 +82,7 @@ class PoolForm(forms.Form):
     role = forms.ChoiceField(choices=PoolRole.choices)
     nodes_min = forms.IntegerField(min_value=0)
     nodes_max = forms.IntegerField(min_value=0)
-    warm_schedule = forms.CharField(max_length=SCHEDULE_CHARS_MAX, required=False)
+    warm_schedule = JsonField(max_length=SCHEDULE_CHARS_MAX, required=False)
     card_hour_micro = forms.CharField(max_length=USD_CHARS_MAX, required=False)
     cards_per_node = forms.IntegerField(min_value=1, required=False)
     separate_caches = forms.BooleanField(required=False)
@@ -100,13 +99,6 @@ class PoolForm(forms.Form):
 
     def clean_cards_per_node(self) -> int:
         return self.cleaned_data["cards_per_node"] or 1
-
-    def clean_warm_schedule(self) -> object:
-        """The schedule as data; the service says what is wrong with it."""
-        try:
-            return msgspec.json.decode(self.cleaned_data["warm_schedule"] or "[]")
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise ValidationError(f"Invalid JSON: {error}.") from error
 
 
 def _models() -> list[tuple[str, str]]:

@@ -203,7 +203,9 @@ def _price(request: HttpRequest, viewer: Viewer, offer: Offer) -> HttpResponse |
             project=public_id("proj", project.id) if project else "",
             **vars(draft),
         )
-        made_draft = PriceChanges(viewer.user).draft_add(entry)
+        made_draft = made_by(form, lambda: PriceChanges(viewer.user).draft_add(entry))
+        if made_draft is None:
+            return _detail(request, viewer, offer, price=form)
         return redirect("price_changes_version", made_draft.version)
     if "looked" not in request.POST:
         before = _paid(viewer, offer, project)

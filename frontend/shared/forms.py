@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+import msgspec
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import ValidationError
@@ -31,6 +32,17 @@ def nano_of(text: str, field: str) -> int:
     except ValueError:
         told = "Must be an amount in US dollars, such as 25.00."
         raise ValidationError({field: told}) from None
+
+
+class JsonField(forms.CharField):
+    """What JSON says, an empty list where it may be left out; the service checks the rest."""
+
+    def clean(self, value: Any) -> Any:
+        text = super().clean(value)
+        try:
+            return msgspec.json.decode(text or "[]")
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise ValidationError(f"Invalid JSON: {error}.") from error
 
 
 def cleaned(form: forms.Form) -> dict[str, Any]:

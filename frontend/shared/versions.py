@@ -14,6 +14,7 @@ from controlplane.kernel.rules import PERMILLE
 SHARE_STEP = PERMILLE // 100
 SHARE_MAX = PERMILLE // 10 - 1
 WRONG, LATE = 422, 409
+TONES = {"published": "ok", "canary": "warn", "draft": "off", "retired": "off"}
 DIFFERENCE_LINES_MAX = 2_000
 
 

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, ValidationError
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
 
 from controlplane.billing.budgets.selectors import budget_list
 from controlplane.billing.budgets.services import BudgetDraft, budget_plan
-from controlplane.changes.dryruns import ReachedLimitCount, limits_dry_run, limits_shadow
+from controlplane.changes.content import LimitPart
+from controlplane.changes.dryruns import (
+    ReachedLimitCount,
+    Terms,
+    _Spending,
+    limits_dry_run,
+    limits_shadow,
+)
 from controlplane.changes.limits import LimitChanges
 from controlplane.changes.models import ChangeVersion
-from controlplane.changes.versions import Differing, FieldDifference
+from controlplane.changes.replay import Allowed, Arrival
+from controlplane.changes.versions import BOUND, ENTRIES_MAX, Differing, FieldDifference
 from controlplane.core.errors.body import Conflict
 from controlplane.core.models import AuditEntry
 from controlplane.core.permissions import organization_scope
@@ -120,6 +132,10 @@ def test_a_budget_is_set_and_put_back(cast: Cast, changes: LimitChanges) -> None
         ({"limits": [{"of": "{project}", "model": "gone"}]}, "content.limits[0].model"),
         ({"limits": [{"of": "{project}"}, {"of": "{project}"}]}, "content.limits[1]"),
         ({"budgets": [{"of": "{project}", "allowance_nano": -1}]}, "content.budgets[0].allow"),
+        (
+            {"budgets": [{"of": "{project}", "allowance_nano": 1, "zone": "X"}]},
+            "content.budgets[0].z",
+        ),
         ({"budgets": [{"of": "{acme}", "model": "small"}]}, "content.budgets[0].model"),
     ],
 )
@@ -136,9 +152,10 @@ def test_what_cannot_be_put_in_force_is_told_by_field(
             entry["of"] = ids.get(entry["of"], entry["of"])
     draft = changes.draft_create(content)
     assert [name for name, _ in changes.problems(draft) if name.startswith(field)]
-    with pytest.raises(ValidationError) as caught:
-        changes.publish(draft)
-    assert any(name.startswith(field) for name in caught.value.message_dict)
+    for step in (changes.publish, changes.canary_start, partial(limits_dry_run, changes)):
+        with pytest.raises(ValidationError) as caught:
+            step(draft)
+        assert any(name.startswith(field) for name in caught.value.message_dict)
     assert rate_limit_map(user=cast.alice) == {}
 
 
@@ -147,6 +164,32 @@ def test_other_shapes_are_refused_at_once(cast: Cast, changes: LimitChanges) -> 
     for content in wrong:
         with pytest.raises(ValidationError):
             changes.draft_create(content)
+
+
+def test_a_draft_is_looked_at_without_a_lock(cast: Cast, changes: LimitChanges) -> None:
+    budget = {"of": project(cast), "allowance_nano": 9}
+    draft = changes.draft_create({**limit(cast, concurrency=1), "budgets": [budget]})
+    with transaction.atomic(), connection.cursor() as cursor:
+        # Refuses to lock rows, too.
+        cursor.execute("SET TRANSACTION READ ONLY")
+        assert changes.problems(draft) == [] and len(changes.differences(draft)) == 2
+        limits_dry_run(changes, draft, 1)
+
+
+def test_a_draft_of_too_much_is_refused_when_it_is_written(
+    cast: Cast, changes: LimitChanges
+) -> None:
+    limits = [{"of": project(cast), "concurrency": place} for place in range(ENTRIES_MAX + 1)]
+    with pytest.raises(ValidationError) as caught:
+        changes.draft_create({"limits": limits})
+    assert list(caught.value.message_dict) == ["content"]
+    draft = changes.draft_create({"limits": limits[1:]})
+    with pytest.raises(ValidationError):
+        changes.draft_update(draft, {"limits": limits}, "")
+    # As it may have been stored before there was a bound.
+    draft.content = {"limits": limits}
+    assert changes.problems(draft) == [("content", BOUND)]
+    changes.draft_discard(draft)
 
 
 def test_only_who_sets_limits_sees_changes(cast: Cast) -> None:
@@ -202,6 +245,47 @@ def test_a_dry_run_spends_budgets_once_more(cast: Cast, changes: LimitChanges) -
     found = limits_dry_run(changes, changes.draft_create(content), 1)
     assert (found.total.newly, found.total.nano) == (2, 200)
     assert [(one.of, one.kind) for one in found.reached] == [("web", "budget")]
+
+
+def test_budgets_that_no_request_pays_are_not_read(cast: Cast, changes: LimitChanges) -> None:
+    store([asked(cast, "small", cost_nano=100) for _ in range(2)])
+    draft = changes.draft_create({"budgets": [{"of": project(cast), "allowance_nano": 150}]})
+
+    def queries() -> int:
+        with CaptureQueriesContext(connection) as seen:
+            assert limits_dry_run(changes, draft, 1).total.newly == 1
+        return len(seen)
+
+    def plan(label: str, period: str) -> None:
+        key = apikey_create(actor=cast.alice, project=cast.project, label=label).key
+        terms = BudgetDraft(allowance_nano=7, period=period)
+        budget_plan(actor=cast.alice, subject=key, draft=terms)
+
+    plan("first", "day")
+    few = queries()
+    for place in range(8):
+        plan(f"k{place}", ("none", "week")[place % 2])
+    assert queries() == few
+
+
+def test_what_a_period_has_spent_before_counts(cast: Cast, changes: LimitChanges) -> None:
+    key = apikey_create(actor=cast.alice, project=cast.project, label="k").key
+    spent = (("small", 30), ("large", 40))
+    store([asked(cast, model, cost_nano=nano, key=key.id.hex) for model, nano in spent])
+    start = datetime.now(UTC) + timedelta(minutes=2)
+    subjects = (key.id, cast.project.id, cast.acme.id)
+    arrival = Arrival(start.timestamp(), 1.0, 5, 10, subjects, key.id, "small", "")
+    whole, small = LimitPart(), LimitPart("small")
+    month = Allowed(100, "month")
+    terms: Terms = {
+        key.id: {whole: month},
+        cast.project.id: {whole: month, small: month, LimitPart(per_user=True): month},
+        cast.acme.id: {whole: month},
+        cast.other.id: {whole: month},
+    }
+    (found,) = _Spending(cast.acme.id, start, [arrival], {key.id: key.id}).begun((terms,))
+    begun = {of: [one.spent_nano for one in parts.values()] for of, parts in found.items()}
+    assert begun == {key.id: [70], cast.project.id: [70, 30, 0], cast.acme.id: [70]}
 
 
 def test_a_shadow_counts_and_refuses_nothing(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -75,6 +76,8 @@ def test_a_projects_own_price_begins_and_ends(cast: Cast, changes: PriceChanges)
     [
         ({"model": "gone", **SMALL}, "model"),
         ({"model": "small"}, "input_pico"),
+        ({"model": "small", "input_pico": 1, "cached_pico": 1}, "input_pico"),
+        ({"model": "small", "project": "x"}, "project"),
         ({"model": "small", **SMALL, "cached_pico": 100_001}, "cached_pico"),
         ({"model": "small", **SMALL, "project": "proj_1"}, "project"),
         ({"model": "small", **SMALL, "batch_permille": -1}, "batch_permille"),
@@ -84,9 +87,21 @@ def test_errors_name_their_field(
     cast: Cast, changes: PriceChanges, entry: dict[str, Any], field: str
 ) -> None:
     draft = changes.draft_create({"prices": [entry]})
+    for step in (changes.publish, partial(prices_dry_run, changes)):
+        with pytest.raises(ValidationError) as caught:
+            step(draft)
+        assert list(caught.value.message_dict) == [f"content.prices[0].{field}"]
+
+
+def test_what_only_publishing_finds_is_told_by_field_and_nothing_is_kept(
+    cast: Cast, changes: PriceChanges
+) -> None:
+    prices = [{"model": "small", **DOUBLE}, {"model": "small", **own(cast)}]
+    draft = changes.draft_create({"prices": prices})
     with pytest.raises(ValidationError) as caught:
         changes.publish(draft)
-    assert list(caught.value.message_dict) == [f"content.prices[0].{field}"]
+    assert list(caught.value.message_dict) == ["content.prices[1].project"]
+    assert (paid(cast), changes.in_force()) == (100_000, None)
 
 
 def test_only_staff_change_prices(cast: Cast) -> None:

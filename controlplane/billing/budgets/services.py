@@ -80,9 +80,7 @@ def budget_plan(*, actor: Actor, subject: Subject, draft: BudgetDraft) -> None:
     """
     organization = _organization_of(subject)
     require(actor, Action.BUDGET_SET, organization)
-    _check(draft)
-    if isinstance(subject, ProjectPart):
-        _check_part(subject, draft)
+    check_budget(subject, draft)
     about, part = _audited(subject)
     terms = BudgetTerms(
         period=draft.period, zone=draft.zone, rollover=draft.rollover, alerts=sorted(draft.alerts)
@@ -211,7 +209,8 @@ def _check_part(part: ProjectPart, draft: BudgetDraft) -> None:
         raise ValidationError({"rollover" if draft.rollover else "alerts": told})
 
 
-def _check(draft: BudgetDraft) -> None:
+def check_budget(subject: Subject, draft: BudgetDraft) -> None:
+    """Raises ValidationError that names the field."""
     if not 0 <= draft.allowance_nano < UNLIMITED_NANO:
         raise ValidationError({"allowance": f"Must be 0 to {UNLIMITED_NANO - 1} nano-USD."})
     if draft.period not in BudgetPeriod.values:
@@ -224,6 +223,8 @@ def _check(draft: BudgetDraft) -> None:
         raise ValidationError({"alerts": f"At most {ALERTS_MAX} different percentages."})
     if not all(1 <= percent <= ALERT_PERCENT_MAX for percent in draft.alerts):
         raise ValidationError({"alerts": f"Must be 1 to {ALERT_PERCENT_MAX} percent."})
+    if isinstance(subject, ProjectPart):
+        _check_part(subject, draft)
 
 
 def raise_alerts() -> int:

@@ -9,6 +9,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 import msgspec
+from msgspec import structs
 
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.ports import Hygiene
@@ -21,6 +22,8 @@ CHECKS_AT_ONCE = 100.0
 ROOM_LOW = 0.5
 THINNED = 4
 REMEMBERED_MAX = 8_192
+# Nothing is remembered of larger bodies: to read them takes the time of other requests.
+BYTES_MAX = 256 * 1024
 DIGEST_BYTES = 16
 NEVER_S = -1e9
 
@@ -31,6 +34,15 @@ class Past(NamedTuple):
     repeated: bool = False
     hasty: bool = False
     tools_again: bool = False
+    tool_chars: int = 0
+
+
+class Marks(NamedTuple):
+    """By what a key's request is known again: all that it asks for, and its tools."""
+
+    whole: bytes
+    tools: bytes | None
+    tool_chars: int
 
 
 class HygieneWatch:
@@ -55,23 +67,27 @@ class HygieneWatch:
         self._room -= 1
         return True
 
-    def past(self, key: str, ask: Ask) -> Past:
-        """What came before of it in this key's requests."""
-        if ask.pictures:
+    def past(self, marks: Marks | None) -> Past:
+        """What came before of it in this key's requests; nothing without marks."""
+        if marks is None:
             return Past()
         now_s = monotonic_s()
-        served, refused, tools = (self._seen.get(each, NEVER_S) for each in _digests(key, ask))
-        return Past(now_s - served < RETRY_S, now_s < refused, now_s - tools < TOOLS_S)
+        served, refused, tools = (self._seen.get(each, NEVER_S) for each in _places(marks))
+        return Past(
+            now_s - served < RETRY_S, now_s < refused, now_s - tools < TOOLS_S, marks.tool_chars
+        )
 
-    def remember(self, key: str, ask: Ask, *, wait_s: float | None = None) -> None:
+    def remember(self, marks: Marks | None, *, wait_s: float | None = None) -> None:
         """It was served now; or refused, and told to wait."""
+        if marks is None:
+            return
         now_s = monotonic_s()
-        served, refused, tools = _digests(key, ask)
+        served, refused, tools = _places(marks)
         if wait_s is not None:
             self._put(refused, now_s + max(BACK_OFF_S, wait_s))
             return
         self._put(served, now_s)
-        if ask.tools:
+        if marks.tools is not None:
             self._put(tools, now_s)
 
     def _put(self, digest: bytes, moment_s: float) -> None:
@@ -81,14 +97,25 @@ class HygieneWatch:
             self._seen.popitem(last=False)
 
 
-def _digests(key: str, ask: Ask) -> tuple[bytes, bytes, bytes]:
-    """Of all that it asks for, once it was served and once refused, and of its tools; its spelling
-    as JSON plays no part.
+def marks_of(key: str, ask: Ask) -> Marks | None:
+    """To be made once for a request; its spelling as JSON plays no part. None where it has
+    pictures or a body beyond the bound.
     """
-    # Not as MessagePack, which refuses the large integers that a tool's schema may hold.
-    body, tools = msgspec.json.encode(ask), msgspec.json.encode(ask.tools)
+    if ask.bytes > BYTES_MAX or ask.pictures:
+        return None
 
-    def digest(data: bytes, part: bytes) -> bytes:
-        return blake2b(data, digest_size=DIGEST_BYTES, key=key.encode(), person=part).digest()
+    def digest(asked: object) -> tuple[bytes, int]:
+        # Not as MessagePack, which refuses the large integers that a tool's schema may hold.
+        data = msgspec.json.encode(asked)
+        return blake2b(data, digest_size=DIGEST_BYTES, key=key.encode()).digest(), len(data)
 
-    return digest(body, b"served"), digest(body, b"refused"), digest(tools, b"tools")
+    if not ask.tools:
+        return Marks(digest(ask)[0], None, 0)
+    tools, tool_chars = digest(ask.tools)
+    whole, _ = digest((structs.replace(ask, tools=()), tools))
+    return Marks(whole, tools, tool_chars)
+
+
+def _places(marks: Marks) -> tuple[bytes, bytes, bytes]:
+    """Where it stands once it was served, once refused, and where its tools stand."""
+    return marks.whole + b"served", marks.whole + b"refused", (marks.tools or b"") + b"tools"

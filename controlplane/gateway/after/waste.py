@@ -1,8 +1,6 @@
 """What a served request spent for nothing, told to the Hygiene port after its answer has left."""
 
-import msgspec
-
-from controlplane.gateway.after.hygiene import Past
+from controlplane.gateway.after.hygiene import Past, marks_of
 from controlplane.gateway.ports import Inspected
 from controlplane.gateway.progress import NOTHING, Progress
 from controlplane.gateway.refusal import Refusal
@@ -34,8 +32,9 @@ def note_waste(run: Progress, miss: Miss | None) -> None:
     looked = watch.takes(key.id, ask)
     findings: tuple[WasteFinding, ...] = ()
     if looked:
-        past = watch.past(key.id, ask)
-        watch.remember(key.id, ask, wait_s=None if usage.prompt_tokens else wait_s)
+        marks = marks_of(key.id, ask)
+        past = watch.past(marks)
+        watch.remember(marks, wait_s=None if usage.prompt_tokens else wait_s)
         if usage.prompt_tokens:
             findings = find_waste(look_of(asked, model, usage, miss, past))
         elif past.hasty:
@@ -75,7 +74,6 @@ def look_of(asked: Asked, model: ModelRecord, usage: Usage, miss: Miss | None, p
         volatile_tokens=tokens,
         volatile_nano=nano,
         streams=ask.stream or asked.key.batch,
-        tool_chars=len(msgspec.json.encode(ask.tools)) if ask.tools else 0,
         **past._asdict(),
     )
 

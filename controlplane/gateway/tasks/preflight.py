@@ -8,7 +8,7 @@ from contextlib import closing
 
 import msgspec
 
-from controlplane.gateway.after.hygiene import Past
+from controlplane.gateway.after.hygiene import Past, marks_of
 from controlplane.gateway.after.misses.find import Reuse, inquiry_of
 from controlplane.gateway.after.waste import USER_AGENT, look_of
 from controlplane.gateway.app_state import AppState
@@ -96,7 +96,7 @@ async def preflight(call: Call, exchange: Exchange, shape: ApiShape, state: AppS
             refusals,
             await state.limiter.look(asked.key),
             standing,
-            state.hygiene.past(key.id, asked.ask),
+            state.hygiene.past(marks_of(key.id, asked.ask)),
         )
         return _forecast(asked, way, met, client=client_of(call.header(USER_AGENT)))
 

@@ -11,6 +11,7 @@ from django.test import Client
 from controlplane.billing.budgets.selectors import budget_list
 from controlplane.changes.limits import LimitChanges
 from controlplane.changes.prices import PriceChanges
+from controlplane.kernel.ids import public_id
 from controlplane.quotas.selectors import rate_limit_map
 from tests.support.people import Cast, make_cast, signed_in
 from tests.support.rules import make_models
@@ -102,9 +103,38 @@ def test_a_dry_run_and_a_shadow_say_who_and_when(
     alice.post("/limits/changes/1/shadow", {"revision": 1})
     assert in_force(cast) is None
     shown = text(alice, "/limits/changes")
+    assert "/limits/changes/1/dry-run?hours=shadow" in shown
+    assert "No requests to try it on" in text(alice, "/limits/changes/1/dry-run?hours=shadow")
     assert 'Shadow: <a href="/limits/changes/1">' in shown and ">shadow<" in shown.replace(" ", "")
     alice.post("/limits/changes/1/stop")
     assert "Shadow:" not in text(alice, "/limits/changes")
+
+
+def test_the_list_does_not_replay_the_shadow(
+    cast: Cast, alice: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice.post("/limits/draft", limits(cast, requests_per_min=1))
+    alice.post("/limits/changes/1/shadow", {"revision": 1})
+
+    def read(*_: object, **__: object) -> None:
+        pytest.fail("requests were read")
+
+    monkeypatch.setattr("controlplane.changes.dryruns.read_sample", read)
+    assert "Shadow:" in text(alice, "/limits/changes")
+
+
+def test_a_draft_of_too_much_is_told_where_it_is_typed(cast: Cast, alice: Client) -> None:
+    alice.post("/limits/changes/draft")
+    one = {"of": public_id("proj", cast.project.id), "concurrency": 3}
+    save = {"revision": 1, "note": "", "content": json.dumps({"limits": [one] * 201})}
+    answer = alice.post("/limits/changes/1/save", save)
+    assert answer.status_code == 422 and "Must change 1 to 200" in answer.content.decode()
+
+
+def test_an_unfinished_price_says_so_in_place_of_a_dry_run(cast: Cast) -> None:
+    PriceChanges(cast.stella).draft_create({"prices": [{"model": "small", "project": "x"}]})
+    answer = signed_in(cast.stella).get("/catalog/changes/1/dry-run")
+    assert answer.status_code == 422 and "Must be the id of a project" in answer.content.decode()
 
 
 def test_prices_are_drafted_from_a_models_page(cast: Cast) -> None:

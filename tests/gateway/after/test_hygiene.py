@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any
 
@@ -9,7 +10,7 @@ import msgspec
 import pytest
 
 from controlplane.gateway.after import hygiene
-from controlplane.gateway.after.hygiene import CHECKS_AT_ONCE, THINNED, HygieneWatch, Past
+from controlplane.gateway.after.hygiene import CHECKS_AT_ONCE, THINNED, HygieneWatch, Past, marks_of
 from controlplane.gateway.openai.chat import parse
 from controlplane.gateway.ports import Allowance, Inspected, Room
 from controlplane.kernel.insights.hygiene import (
@@ -112,27 +113,27 @@ def test_the_same_again_is_seen_for_a_minute_and_by_the_same_key(clock: Clock) -
     watch = HygieneWatch(MemoryHygiene())
     spelled = [json.dumps(body("Hello"), indent=indent).encode() for indent in (None, 2)]
     ask, same = (parse(each) for each in spelled)
-    assert not watch.past(KEY_ID, ask).repeated
-    watch.remember(KEY_ID, ask)
-    assert not watch.past("f" * 32, ask).repeated
+    assert not watch.past(marks_of(KEY_ID, ask)).repeated
+    watch.remember(marks_of(KEY_ID, ask))
+    assert not watch.past(marks_of("f" * 32, ask)).repeated
     clock.now_s += RETRY_S - 1
     # Its length is part of the request, so that the sample is the same; its spelling is not.
-    assert watch.past(KEY_ID, msgspec.structs.replace(same, bytes=ask.bytes)).repeated
+    assert watch.past(marks_of(KEY_ID, msgspec.structs.replace(same, bytes=ask.bytes))).repeated
     clock.now_s += 2
-    assert not watch.past(KEY_ID, ask).repeated
+    assert not watch.past(marks_of(KEY_ID, ask)).repeated
 
 
 def test_a_refused_request_that_comes_again_before_its_time_is_hasty(clock: Clock) -> None:
     watch = HygieneWatch(MemoryHygiene())
     ask = parse(json.dumps(body("Hello")).encode())
-    watch.remember(KEY_ID, ask, wait_s=5.0)
-    assert watch.past(KEY_ID, ask) == Past(hasty=True)
+    watch.remember(marks_of(KEY_ID, ask), wait_s=5.0)
+    assert watch.past(marks_of(KEY_ID, ask)) == Past(hasty=True)
     clock.now_s += 5.0
-    assert watch.past(KEY_ID, ask) == Past()
+    assert watch.past(marks_of(KEY_ID, ask)) == Past()
     # However short the wait was that it was told.
-    watch.remember(KEY_ID, ask, wait_s=0.0)
+    watch.remember(marks_of(KEY_ID, ask), wait_s=0.0)
     clock.now_s += BACK_OFF_S / 2
-    assert watch.past(KEY_ID, ask).hasty
+    assert watch.past(marks_of(KEY_ID, ask)).hasty
 
 
 def test_tools_are_known_again_in_another_conversation(clock: Clock) -> None:
@@ -140,12 +141,13 @@ def test_tools_are_known_again_in_another_conversation(clock: Clock) -> None:
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
     asks = [parse(json.dumps(body(text, tools=[tool])).encode()) for text in ("one", "two")]
     bare = parse(json.dumps(body("three")).encode())
-    watch.remember(KEY_ID, asks[0])
-    watch.remember(KEY_ID, bare)
-    assert watch.past(KEY_ID, asks[1]) == Past(tools_again=True)
-    assert not watch.past(KEY_ID, parse(json.dumps(body("four")).encode())).tools_again
+    watch.remember(marks_of(KEY_ID, asks[0]))
+    watch.remember(marks_of(KEY_ID, bare))
+    chars = len(msgspec.json.encode([tool]))
+    assert watch.past(marks_of(KEY_ID, asks[1])) == Past(tools_again=True, tool_chars=chars)
+    assert not watch.past(marks_of(KEY_ID, parse(json.dumps(body("four")).encode()))).tools_again
     clock.now_s += TOOLS_S
-    assert not watch.past(KEY_ID, asks[1]).tools_again
+    assert not watch.past(marks_of(KEY_ID, asks[1])).tools_again
 
 
 def test_a_large_integer_in_a_tool_is_looked_at_too() -> None:
@@ -153,5 +155,24 @@ def test_a_large_integer_in_a_tool_is_looked_at_too() -> None:
     tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
     watch = HygieneWatch(MemoryHygiene())
     ask = parse(json.dumps(body("hi", tools=[tool])).encode())
-    watch.remember(KEY_ID, ask)
-    assert watch.past(KEY_ID, ask).repeated
+    watch.remember(marks_of(KEY_ID, ask))
+    assert watch.past(marks_of(KEY_ID, ask)).repeated
+
+
+async def test_a_request_is_read_once_and_a_large_one_not_at_all(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+
+    def digest(data: bytes, **more: Any) -> hashlib.blake2b:
+        read.append(len(data))
+        return hashlib.blake2b(data, **more)
+
+    monkeypatch.setattr(hygiene, "blake2b", digest)
+    await told(serving, body("Hello", max_tokens=4))
+    assert len(read) == 1
+    large = parse(json.dumps(body("x" * hygiene.BYTES_MAX)).encode())
+    assert marks_of(KEY_ID, large) is None and len(read) == 1
+    watch = HygieneWatch(MemoryHygiene())
+    watch.remember(None)
+    assert watch.past(None) == Past()
