@@ -34,6 +34,13 @@ metrics-token SLUICE_METRICS_TOKEN
 grafana GRAFANA_PASSWORD
 END
 
+# Earlier values of those that are replaced with an overlap, one a line: none, until one is.
+for name in django key-pepper content-key factor-key connection-key webhook-key; do
+    file=$folder/$name.before
+    [ -e "$file" ] || : > "$file"
+    chmod 444 "$file"
+done
+
 # Where alerts are posted to; until it is set, nowhere.
 if [ ! -e "$folder/alert-webhook" ]; then
     printf %s "${ALERT_WEBHOOK:-http://127.0.0.1:9/nobody}" > "$folder/alert-webhook"

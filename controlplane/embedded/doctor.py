@@ -166,7 +166,7 @@ def _values(files: Sequence[Path]) -> Iterator[DoctorFinding]:
             yield DoctorFinding("secrets", f"{name} is the same as {others[0]}", _replace(name))
     for path in files:
         days = int((time.time() - path.stat().st_mtime) / DAY_S)
-        if path.suffix == ".before" and days > OVERLAP_DAYS_MAX:
+        if path.suffix == ".before" and days > OVERLAP_DAYS_MAX and path.stat().st_size:
             fix = f"sluice secrets settle {path.stem}"
             told = f"{path.stem} has had an earlier value beside it for {days} days"
             yield DoctorFinding("secrets", told, fix)

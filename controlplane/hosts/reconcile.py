@@ -4,8 +4,9 @@ told what it should run.
 Locks are of single rows, and taken in this order: a deployment, a host, replicas by id, nodes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
+from uuid import UUID
 
 import msgspec
 from django.db import transaction
@@ -52,11 +53,12 @@ def host_report(*, host: Host, report: HostReport) -> HostOrders:
     now = timezone.now()
     if not _note(host, report, now):
         raise HostUnknown
-    views = deployment_views(now)
+    shares = plan_shares(now)
+    views = deployment_views(now, shares)
     ready = {each.row.node_name for view in views for each in view.replicas if each.ready}
     for view in views:
         if _is_due(view, report):
-            while _advance(view.row, host, report, ready, now):
+            while _advance(view.row, host, report, ready, now, shares):
                 continue
     with transaction.atomic():
         if _locked(host) is None:
@@ -120,7 +122,12 @@ def _digest_told(view: DeploymentView) -> str:
 
 
 def _advance(
-    known: Deployment, host: Host, report: HostReport, ready: set[str], now: datetime
+    known: Deployment,
+    host: Host,
+    report: HostReport,
+    ready: set[str],
+    now: datetime,
+    shares: Mapping[UUID, int],
 ) -> bool:
     """Take a deployment one step on; True where a replica was placed, and more may follow.
 
@@ -132,7 +139,7 @@ def _advance(
         if row is None:
             return False
         replicas = replica_views(DeploymentReplica.objects.filter(deployment=row), ready)
-        view = DeploymentView(row, replicas, replicas_wanted(row, now, plan_shares(now)))
+        view = DeploymentView(row, replicas, replicas_wanted(row, now, shares))
         if row.removed_at and not replicas:
             row.delete()
             return False

@@ -14,12 +14,16 @@ from controlplane.catalog.selectors import model_list
 from controlplane.catalog.warm import nodes_min_at, windows_from
 from controlplane.core.audit.entries import OPERATOR, Actor
 from controlplane.core.permissions import Action
-from controlplane.fleet.overview import nodes_of_models, signals
+from controlplane.fleet.overview import NodeView, nodes_of_models, signals
+from controlplane.fleet.scaling import SETTLE_S
 from controlplane.hosts.models import Deployment, DeploymentReplica, Host
 from controlplane.tenants.access import require
 
 # An agent reports every few seconds; after this it counts as away.
 FRESH = timedelta(seconds=20)
+# How long a node of others that went away counts in a pool's plan: a gateway that starts again
+# has it back before a replica would have started in its place.
+OTHERS_SETTLE = timedelta(seconds=SETTLE_S)
 Row = TypeVar("Row", Host, Deployment)
 
 
@@ -86,17 +90,17 @@ def host_list(*, user: Actor) -> list[Host]:
 def deployment_list(*, user: Actor, now: datetime) -> list[DeploymentView]:
     """All deployments by name, for staff."""
     require(user, Action.FLEET_VIEW)
-    return deployment_views(now)
+    return deployment_views(now, plan_shares(now))
 
 
-def deployment_views(now: datetime) -> list[DeploymentView]:
-    """All deployments as they stand; a constant number of queries."""
+def deployment_views(now: datetime, shares: Mapping[UUID, int]) -> list[DeploymentView]:
+    """All deployments as they stand with these `plan_shares`; a constant number of queries."""
     known = {model.name for model in model_list()}
     ready = {view.node.name for view in nodes_of_models(now, known) if view.ready}
     placed: dict[UUID, list[ReplicaView]] = defaultdict(list)
     for each in replica_views(DeploymentReplica.objects.all(), ready):
         placed[each.row.deployment_id].append(each)
-    rows, shares = Deployment.objects.order_by("name"), plan_shares(now)
+    rows = Deployment.objects.order_by("name")
     return [DeploymentView(row, placed[row.id], replicas_wanted(row, now, shares)) for row in rows]
 
 
@@ -116,9 +120,10 @@ def replicas_wanted(row: Deployment, now: datetime, shares: Mapping[UUID, int]) 
 
 def plan_shares(now: datetime) -> dict[UUID, int]:
     """What each deployment runs of its pool, where agents follow the plan: nodes that are desired
-    less those that others run, in equal parts, of which the first by name have the rest.
+    less those that others run, in parts as equal as can be.
 
-    One that staff have stopped, with 0 replicas, stays so.
+    While the pool wants any, each model that no other node serves has at least one. One that staff
+    have stopped, with 0 replicas, stays so.
     """
     modes = dict(Pool.objects.values_list("name", "plan_mode"))
     if PlanMode.AGENTS not in modes.values():
@@ -133,7 +138,26 @@ def plan_shares(now: datetime) -> dict[UUID, int]:
         rows = running[signal.pool.name]
         if signal.pool.plan_mode != PlanMode.AGENTS or not rows:
             continue
-        others = sum(view.ready and view.node.name not in own for view in signal.view.nodes)
-        each, rest = divmod(max(0, signal.desired - others), len(rows))
-        found |= {row.id: each + (place < rest) for place, row in enumerate(rows)}
+        nodes = [view for view in signal.view.nodes if view.node.name not in own]
+        others = [view for view in nodes if _counts(view, now)]
+        found |= _parts(rows, signal.desired, others)
     return found
+
+
+def _counts(view: NodeView, now: datetime) -> bool:
+    """Whether it serves, or went away a moment ago."""
+    lately = view.seen_at is not None and now - view.seen_at < OTHERS_SETTLE
+    return view.ready or (view.state == "away" and lately)
+
+
+def _parts(rows: list[Deployment], desired: int, others: list[NodeView]) -> dict[UUID, int]:
+    """Of one pool's deployments, by name: first one for each model, then always the least."""
+    parts = {row.id: 0 for row in rows}
+    served = {name for view in others for name in view.serves}
+    for row in rows if desired else ():
+        if row.model not in served:
+            parts[row.id] = 1
+            served.add(row.model)
+    for _ in range(desired - len(others) - sum(parts.values())):
+        parts[min(parts, key=parts.__getitem__)] += 1
+    return parts

@@ -3,7 +3,7 @@ from that, with what a query asks instead.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from math import ceil
 from uuid import UUID
@@ -46,6 +46,7 @@ FIGURES = (
     ("rise", "Rate grows by", "requests/s in a minute", 0.0, 1e6),
     ("cold", "Cold start", "seconds", 0.0, 1e5),
 )
+USED = ("requests", "uncached", "cached", "output")
 # JSON has no infinity, which is how full nothing at all is.
 INFINITE = 1e9
 
@@ -64,11 +65,13 @@ class MeasuredLoad:
     """One pool over a range: `requests` that came, `timed` that ran, and of both the peak rate.
 
     The load is of those that ran; `asked_per_s` counts those, too, that were refused or never got
-    to a node. `load` and `engine` are None until there was a request to measure.
+    to a node. `parts` are of each model's requests: those that it served, and where it is the
+    model's pool and none ran, all. `load` and `engine` are None until there was a request to
+    measure.
     """
 
     pool: Pool
-    models: list[str]
+    parts: dict[str, float]
     requests: int
     timed: int
     asked_per_s: float
@@ -76,6 +79,10 @@ class MeasuredLoad:
     load: Load | None
     engine: Engine | None
     regions: list[Region] = field(default_factory=list)
+
+    @property
+    def models(self) -> list[str]:
+        return sorted(self.parts)
 
 
 def capacity_read(*, actor: Actor, start: datetime, end: datetime) -> list[MeasuredLoad]:
@@ -87,11 +94,15 @@ def capacity_read(*, actor: Actor, start: datetime, end: datetime) -> list[Measu
     times = merged_by("pool", (TOTAL, PREFILL, DECODE), start, end)
     regions = merged_by("region", (TOTAL,), start, end)
     views = fleet_view(actor=actor, now=datetime.now(UTC))
-    return [
-        _measured(view, used, times.get(view.pool.name, {}), regions, (start, end), seen)
-        for view in views
-        if view.pool.task == "generate"
-    ]
+    pools = {model: view.pool.name for view in views for model in view.models}
+    parts = sampled.parts_by_pool(pools, start, end)
+    found = []
+    for view in views:
+        if view.pool.task == "generate":
+            name, own = view.pool.name, parts.get(view.pool.name, {})
+            measured = _measured(view, own, used, times.get(name, {}), (start, end), seen)
+            found.append(replace(measured, regions=_regions(view, regions)))
+    return found
 
 
 def whole_hours(days: int, now: datetime) -> tuple[datetime, datetime]:
@@ -101,17 +112,15 @@ def whole_hours(days: int, now: datetime) -> tuple[datetime, datetime]:
 
 def _measured(
     view: PoolView,
+    parts: dict[str, float],
     used: dict[str, UsageSum],
     times: dict[str, Histogram],
-    regions: dict[str, dict[str, Histogram]],
     within: tuple[datetime, datetime],
     organizations: list[UUID],
 ) -> MeasuredLoad:
-    whole = UsageSum()
-    for name in view.models:
-        whole.add(used.get(name, UsageSum()))
+    whole = _used_in(parts, used)
     timed = times[PREFILL].count if PREFILL in times else 0
-    peak = sampled.peaks(view.models, *within)
+    peak = sampled.peaks(parts, *within)
     load = engine = None
     if timed and whole.uncached and whole.output and DECODE in times:
         prompt = whole.uncached + whole.cached
@@ -126,23 +135,32 @@ def _measured(
         engine = Engine(
             prefill_us=times[PREFILL].total / whole.uncached,
             decode_us=times[DECODE].total / whole.output,
-            batch=sampled.batching(view.models, *within),
+            batch=sampled.batching(parts, *within),
             slots=_per_node(view, "credits"),
             kv_tokens=_per_node(view, "kv_blocks") * _block_tokens(view),
-            slower_us=slower_by_sequence(sampled.slowed(view.models, organizations, *within)),
+            slower_us=slower_by_sequence(sampled.slowed(parts, organizations, *within)),
             cold_start_s=_cold_start_s(view.pool.name),
         )
     return MeasuredLoad(
         pool=view.pool,
-        models=view.models,
+        parts=parts,
         requests=whole.requests,
         timed=timed,
         asked_per_s=peak.asked,
         nodes=view.load.nodes_ready,
         load=load,
         engine=engine,
-        regions=_regions(view, regions),
     )
+
+
+def _used_in(parts: dict[str, float], used: dict[str, UsageSum]) -> UsageSum:
+    """What these parts of models' requests had; other figures than of requests and tokens are 0."""
+    whole = UsageSum()
+    for model, part in parts.items():
+        told = used.get(model, UsageSum())
+        shares = {name: round(part * getattr(told, name)) for name in USED}
+        whole.add(UsageSum(**shares))
+    return whole
 
 
 def _per_node(view: PoolView, fact: str) -> int:

@@ -1,7 +1,7 @@
 """Sums over all tenants from series: by pool or region, the busiest step, batching."""
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -45,11 +45,28 @@ def merged_by(
     return selectors.series_by(whole_query(start, end, everyone=measures), dimension)
 
 
-def peaks(models: Iterable[str], start: datetime, end: datetime) -> Peak:
+def parts_by_pool(
+    models: Mapping[str, str], start: datetime, end: datetime
+) -> dict[str, dict[str, float]]:
+    """By pool, the part of each model's requests that ran there, where it had any: all in the
+    model's own pool, to which `models` maps it, unless rules sent some elsewhere."""
+    found: dict[str, dict[str, float]] = defaultdict(dict)
+    for model, own in models.items():
+        query = whole_query(start, end, everyone=(PREFILL,), model=model)
+        told = selectors.series_by(query, "pool")
+        counts = {pool: one[PREFILL].count for pool, one in told.items()}
+        whole = sum(counts.values())
+        for pool, count in counts.items() if whole else [(own, 0)]:
+            found[pool][model] = count / whole if whole else 1.0
+    return found
+
+
+def peaks(parts: Mapping[str, float], start: datetime, end: datetime) -> Peak:
+    """Of these parts of models' requests; raises TooMuchToRead."""
     step_s = _step_s(start, end)
     measures = (TOTAL, PREFILL)
-    counts: dict[str, Counter[datetime]] = {measure: Counter() for measure in measures}
-    for model in models:
+    counts: dict[str, dict[datetime, float]] = {each: defaultdict(float) for each in measures}
+    for model, part in parts.items():
         for opens, closes in _stretches(start, end, step_s):
             query = selectors.SeriesQuery(
                 organization=selectors.EVERYONE, start=opens, end=closes, step_s=step_s,
@@ -58,24 +75,28 @@ def peaks(models: Iterable[str], start: datetime, end: datetime) -> Peak:
             for at, point in selectors.series_read(query).items():
                 for measure in measures:
                     if measure in point.everyone:
-                        counts[measure][at] += point.everyone[measure].count
+                        counts[measure][at] += part * point.everyone[measure].count
     asked, ran = (max(counts[measure].values(), default=0) / step_s for measure in measures)
     ran_by, step = counts[PREFILL], timedelta(seconds=step_s)
-    rise = max((count - ran_by[at - step] for at, count in ran_by.items()), default=0)
+    rise = max((count - ran_by.get(at - step, 0.0) for at, count in ran_by.items()), default=0)
     return Peak(asked, ran, rise / step_s / (step_s / MINUTE_S))
 
 
-def rates(models: Iterable[str], start: datetime, end: datetime, step_s: int) -> dict[int, float]:
+def rates(
+    parts: Mapping[str, float], start: datetime, end: datetime, step_s: int
+) -> dict[int, float]:
     """Requests a second that nodes began, or that were refused since there was no room for them,
-    by the start of each step since the epoch; raises TooMuchToRead."""
-    found: Counter[int] = Counter()
-    for model in models:
+    by the start of each step since the epoch, of these parts of models' requests; raises
+    TooMuchToRead."""
+    found: dict[int, float] = defaultdict(float)
+    for model, part in parts.items():
         query = selectors.SeriesQuery(
             organization=selectors.EVERYONE, start=start, end=end, step_s=step_s,
             everyone=(PREFILL, SHED), model=model,
         )  # fmt: skip
         for at, point in selectors.series_read(query).items():
-            found[int(at.timestamp())] += sum(one.count for one in point.everyone.values())
+            count = sum(one.count for one in point.everyone.values())
+            found[int(at.timestamp())] += part * count
     return {at: count / step_s for at, count in sorted(found.items())}
 
 

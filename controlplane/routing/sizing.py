@@ -102,7 +102,8 @@ def size_report(*, actor: Actor, rules: Sequence[RouteRule]) -> SizeReport | Non
         tenants, start, end, rows_max=ROWS_MAX, seconds_max=READ_S_MAX, rules=names
     )
     found = [(row, size) for row in sample.rows if (size := read_receipt(row.receipt).size)]
-    prices = _prices({start.date(), end.date()})
+    named = {name for row, size in found for name in (row.model, size.model, size.largest)}
+    prices = _prices(named, {start.date(), end.date()})
     total, taken, each = SizeTally(), Histogram(), dict[uuid.UUID, SizeTally]()
     for row, choice in found:
         taken.record(round(choice.us * NS_PER_US))
@@ -120,9 +121,11 @@ def size_report(*, actor: Actor, rules: Sequence[RouteRule]) -> SizeReport | Non
     )
 
 
-def _prices(days: set[date]) -> Prices:
-    """Of each model, as they were at the end of each day, or are now."""
-    models = model_list(removed=True)
+def _prices(names: set[str], days: set[date]) -> Prices:
+    """Of models of these names, as they were at the end of each day, or are now."""
+    if not names:
+        return {}
+    models = [model for model in model_list(removed=True) if model.name in names]
     ends = {day: datetime.combine(day + ONE_DAY, time(), UTC) for day in days}
     return {
         (model.name, day): price_in_force(model=model, at=min(end, datetime.now(UTC)))

@@ -37,7 +37,9 @@ def capacity_keep(request: HttpRequest, viewer: Viewer) -> HttpResponse | str:
     """Keep what the form on screen was filled in with."""
     now, posted = timezone.now(), request.POST.dict()
     start, end = whole_hours(days_from(posted)[0], now)
-    pools = capacity_read(actor=viewer.user, start=start, end=end)
+    pools = in_time(lambda: capacity_read(actor=viewer.user, start=start, end=end))
+    if pools is None:
+        raise ValidationError({"days": "Too much data in these days. Choose fewer days."})
     wanted = posted.get("pool", "")
     found = next((one for one in pools if one.pool.name == wanted), None)
     if found is None:

@@ -95,6 +95,11 @@ def test_weak_shared_and_old_secrets_are_told(
     assert ("secrets settle redis" if "before" in name else f"rotate {name}") in finding.fix
 
 
+def test_an_empty_file_of_earlier_values_is_no_overlap(data: Path) -> None:
+    keep(data, "redis.before", "", days=40)
+    assert "earlier value" not in found(data, "secrets").told
+
+
 def test_missing_programs_are_told(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(_: layout.Layout) -> Path:
         raise layout.LayoutError("Install it.")

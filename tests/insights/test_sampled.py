@@ -35,10 +35,10 @@ def recorded(database: str) -> None:
 def test_every_range_that_is_offered_finds_the_same_requests(days: int, step_s: int) -> None:
     """A peak is no finer than what is kept; sums know no steps."""
     start, end = whole_hours(days, datetime.now(UTC) + timedelta(hours=1))
-    assert sampled.peaks([MODEL], start, end)[:2] == approx((ASKED / step_s, RAN / step_s))
+    assert sampled.peaks({MODEL: 1.0}, start, end)[:2] == approx((ASKED / step_s, RAN / step_s))
     found = sampled.merged_by("pool", ("total", "prefill"), start, end)
     assert {name: histogram.count for name, histogram in found["default"].items()} == {
         "total": ASKED, "prefill": RAN,
     }  # fmt: skip
     assert sampled.batching([MODEL], start, end) == 1.0
-    assert sampled.peaks(["none"], start, end) == (0.0, 0.0, 0.0)
+    assert sampled.peaks({"none": 1.0}, start, end) == (0.0, 0.0, 0.0)

@@ -25,6 +25,7 @@ from controlplane.kernel.insights.planning import (
     Outlook,
     Promise,
     forecast,
+    foreseen,
     make_plan,
     node_bounds,
     replay,
@@ -106,6 +107,15 @@ def test_the_peak_is_that_of_the_same_hour_last_week_with_the_trend() -> None:
     grown = forecast(history, NOON + 60, 4 * 3_600)
     assert grown.trend == pytest.approx(1.5, rel=0.03)
     assert grown.per_s == 10 * grown.trend
+
+
+def test_a_trend_needs_the_whole_day_of_last_week() -> None:
+    begins = NOON - WEEK_S - DAY_S
+    history = dict.fromkeys(range(begins + STEP_S, NOON, STEP_S), 2.0)
+    history |= dict.fromkeys(range(NOON - DAY_S, NOON, STEP_S), 4.0)
+    assert {one.trend for one in foreseen(history, NOON, STEP_S)} == {1.0}
+    history[begins] = 2.0
+    assert {one.trend for one in foreseen(history, NOON, STEP_S)} == {2.0}
 
 
 def test_without_a_week_yesterday_counts_and_never_less_than_what_comes_now() -> None:

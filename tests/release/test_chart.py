@@ -27,7 +27,7 @@ from inference.contract.version import VERSION
 from inference.node.options import CREDENTIAL_PREFIX
 from tests.release.chart import CHART, PACKAGING, ROOT, helm, manifest, objects, rendered
 from tests.requirements.test_s6_docker import ours, value
-from tests.requirements.test_s6_secrets import GIVEN, Installation, alive
+from tests.requirements.test_s6_secrets import GIVEN, Installation, alive, before
 from tests.support.loopback import HOST, reserve_port
 from tests.support.product import fresh_data
 from tests.support.servers import Servers
@@ -128,6 +128,9 @@ def test_custom_resources_are_as_their_operators_define_them() -> None:
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == len(found)
     (scaled,) = (one for one in found if one["kind"] == "ScaledObject")
+    # The signal has a calm of its own.
+    behavior = scaled["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
+    assert behavior["scaleDown"]["stabilizationWindowSeconds"] == 0
     scaled["spec"]["maxReplicaCount"] = "many"
     assert check_custom([scaled]).returncode != 0
 
@@ -175,12 +178,19 @@ def test_no_process_may_do_more_than_it_must(made: list[dict[str, Any]]) -> None
             assert {mount["name"] for mount in container["volumeMounts"]} <= volumes, component
 
 
-def secret_keys(spec: dict[str, Any]) -> set[str]:
+def secret_sources(spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """What a pod's volumes have of Secrets; one without items has all that is in it."""
+    for volume in spec["volumes"]:
+        sources = volume.get("projected", {}).get("sources", [volume])
+        yield from (each["secret"] for each in sources if "secret" in each)
+
+
+def secret_keys(spec: dict[str, Any], *, optional: bool = False) -> set[str]:
     return {
         item["key"]
-        for volume in spec["volumes"]
-        if "secret" in volume
-        for item in volume["secret"]["items"]
+        for source in secret_sources(spec)
+        for item in source["items"] or pytest.fail("all of the Secret")
+        if source.get("optional", False) is optional
     }
 
 
@@ -190,6 +200,8 @@ def test_each_process_has_its_own_secrets_alone(made: list[dict[str, Any]]) -> N
     assert ours == {name: GIVEN[name] for name in ours} and ours.keys() >= GIVEN.keys() - {
         "connector"
     }
+    for name in ours:
+        assert secret_keys(found[name], optional=True) == before(GIVEN[name]), name
     for name in found.keys() - GIVEN.keys():
         spec = found[name]
         assert secret_keys(spec) == {"operator-token"}

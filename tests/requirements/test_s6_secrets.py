@@ -18,6 +18,7 @@ import httpx2
 import pytest
 from django.conf import settings
 
+from controlplane.composed.secrets.rotation import TURNING
 from controlplane.core.jobs.heartbeat import is_alive, worker_name
 from controlplane.core.jobs.lives import BEAT, WORKER
 from tests.requirements.test_s6_docker import ROOT, compose, filled, ours, value
@@ -44,6 +45,8 @@ GIVEN = {
     "beat": {"redis"},
     "connector": {"postgres-app", "key-pepper", "connection-key"},
 }  # fmt: skip
+# Those of which earlier values count, too, while they are replaced.
+REPLACED = set(TURNING) - {"redis"}
 # Services that run other images.
 OTHERS = {
     "postgres": {"postgres-superuser", "postgres-owner"},
@@ -65,9 +68,15 @@ def secrets_of(service: dict[str, Any]) -> set[str]:
     return set(service.get("secrets", []))
 
 
+def before(names: set[str]) -> set[str]:
+    """Files of earlier values that belong to these."""
+    return {f"{name}.before" for name in names & REPLACED}
+
+
 def test_each_service_is_given_what_it_needs_and_nothing_else() -> None:
     services = ours()
-    assert {name: secrets_of(service) for name, service in services.items()} == GIVEN
+    given = {name: names | before(names) for name, names in GIVEN.items()}
+    assert {name: secrets_of(service) for name, service in services.items()} == given
     for name, service in services.items():
         environment = service["environment"]
         assert environment["SLUICE_ROLE"] == name
@@ -81,7 +90,7 @@ def test_each_service_is_given_what_it_needs_and_nothing_else() -> None:
         assert volumes <= ({"data"} if name in SHARED else {name}), name
     others = {name: made for name, made in compose()["services"].items() if name not in services}
     assert {name: secrets_of(made) for name, made in others.items() if secrets_of(made)} == OTHERS
-    assert set(compose()["secrets"]) == set().union(*GIVEN.values(), *OTHERS.values())
+    assert set(compose()["secrets"]) == set().union(*given.values(), *OTHERS.values())
 
 
 def test_the_document_tells_who_needs_what() -> None:

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from django.core.exceptions import PermissionDenied
 
+from controlplane.catalog.selectors import price_in_force
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.kernel.price import Price, TokenCounts, charge_nano
 from controlplane.kernel.receipt import Receipt, SizeChoice
@@ -98,6 +99,22 @@ def test_what_has_no_price_is_counted_and_priced_as_nothing(cast: Cast) -> None:
     store([sized(cast, "small", largest="gone")])
     total = report().total
     assert (total.requests, total.unpriced, total.cost_nano) == (1, 1, 0)
+
+
+def test_prices_are_read_of_models_in_the_sample_alone(
+    cast: Cast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: set[str] = set()
+
+    def counted(*, model: Any, at: Any) -> Any:
+        asked.add(model.name)
+        return price_in_force(model=model, at=at)
+
+    monkeypatch.setattr(sizing, "price_in_force", counted)
+    publish(AUTO)
+    assert report().total.requests == 0 and not asked
+    store([sized(cast, "small")])
+    assert report().total.unpriced == 0 and asked == {"small", "large"}
 
 
 def test_only_the_newest_requests_are_read(cast: Cast, monkeypatch: pytest.MonkeyPatch) -> None:

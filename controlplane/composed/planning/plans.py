@@ -91,7 +91,7 @@ def _planned(
 ) -> PlannedPool:
     pool, models = measured.pool, measured.models
     since = now - timedelta(days=HISTORY_DAYS)
-    history = rates(models, since, now, STEP_S)
+    history = rates(measured.parts, since, now, STEP_S)
     promises = tuple(_promise(one, models, within) for one in objectives if _is_of(one, measured))
     bounds: tuple[NodeBound, ...] = ()
     if measured.load is not None and measured.engine is not None:

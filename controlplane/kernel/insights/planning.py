@@ -139,7 +139,9 @@ def foreseen(history: Mapping[int, float], now_s: float, ahead_s: float) -> list
     if basis is None:
         return []
     back_s = BACK_S[basis]
-    trend = _trend(history, begins, back_s) if basis == LAST_WEEK else 1.0
+    # A day that is known in part is no day to compare with.
+    known = basis == LAST_WEEK and begins - first >= back_s + DAY_S
+    trend = _trend(history, begins, back_s) if known else 1.0
     found = []
     for at in range(begins, int(now_s + ahead_s) + 1, STEP_S):
         # A week is seldom the same to the quarter of an hour.

@@ -55,6 +55,11 @@ beat: [redis]
 connector: [postgres-app, key-pepper, connection-key]
 {{- end }}
 
+{{- /* Secrets that an earlier value counts beside while they are replaced, in the key NAME.before. */ -}}
+{{- define "sluice.replaced" -}}
+[django, key-pepper, content-key, factor-key, connection-key, webhook-key]
+{{- end }}
+
 {{- /* Of (root, component): settings of a process of the server image. */ -}}
 {{- define "sluice.environment" -}}
 {{- $root := .root -}}
@@ -125,13 +130,33 @@ tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 volumes:
+  {{- $names := index (include "sluice.secrets" . | fromYaml) .component }}
+  {{- $before := list }}
+  {{- range include "sluice.replaced" . | fromYamlArray }}
+  {{- if has . $names }}
+  {{- $before = append $before (printf "%s.before" .) }}
+  {{- end }}
+  {{- end }}
   - name: secrets
-    secret:
-      secretName: {{ .root.Values.existingSecret }}
+    projected:
       defaultMode: 0440
-      items:
-        {{- range index (include "sluice.secrets" . | fromYaml) .component }}
-        - {key: {{ . }}, path: {{ . }}}
+      sources:
+        - secret:
+            name: {{ .root.Values.existingSecret }}
+            items:
+              {{- range $names }}
+              - {key: {{ . }}, path: {{ . }}}
+              {{- end }}
+        {{- /* Without items it would be given all. */ -}}
+        {{- if $before }}
+        # Earlier values, of those that have one.
+        - secret:
+            name: {{ .root.Values.existingSecret }}
+            optional: true
+            items:
+              {{- range $before }}
+              - {key: {{ . }}, path: {{ . }}}
+              {{- end }}
         {{- end }}
   - {name: data, emptyDir: {}}
   - {name: tmp, emptyDir: {}}
