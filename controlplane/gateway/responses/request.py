@@ -151,14 +151,14 @@ def parse(
     if request.store and not body:
         ignored.append("store")
     given["store"] = bool(body)
-    echo = {
+    repeated: dict[str, Any] = {
         "request": _echoed(given),
         "namespaces": tools.namespaces,
         "custom": tools.custom,
         "background": bool(request.background),
         "kept": body,
     }
-    return ask.changed(partial(_as_response, ignored=ignored, echo=echo))
+    return ask.changed(partial(_as_response, ignored=ignored, echo=repeated))
 
 
 def _read(
