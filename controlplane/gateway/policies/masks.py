@@ -16,8 +16,11 @@ STRUCTURE = frozenset({
     "image_url", "media_type", "model", "name", "pattern", "role", "signature", "status",
     "tool_call_id", "tool_use_id", "type", "url",
 })  # fmt: skip
-# Objects whose fields a client names as it likes; and that of a schema, whose fields are schemas.
-FREE = frozenset({"arguments", "input", "variables"})
+# Fields with JSON of the client's own, which names its fields as it likes, also in schemas; and the
+# field of a schema whose fields are schemas.
+FREE = frozenset({
+    "arguments", "const", "default", "enum", "example", "examples", "input", "variables",
+})  # fmt: skip
 PROPERTIES = "properties"
 Change = Callable[[str, str], str]
 

@@ -221,6 +221,7 @@ def test_names_of_fields_that_a_client_chooses_are_looked_at() -> None:
         "type": "object",
         "properties": {MAIL: {"type": "string"}, "input": {"type": "string"}},
         "required": [MAIL],
+        "examples": [{"name": MAIL}],
     }
     used = {"role": "assistant", "tool_calls": [{"id": "a", "type": "function", "function": call}]}
     tool = {"type": "function", "function": {"name": "send", "parameters": schema}}
@@ -235,7 +236,7 @@ def test_names_of_fields_that_a_client_chooses_are_looked_at() -> None:
     )
     assert ask.turns[0].calls[0].arguments == {mail: {card: 1}}
     parameters = ask.tools[0]["function"]["parameters"]
-    assert parameters["required"] == [mail]
+    assert parameters["required"] == [mail] and parameters["examples"] == [{"name": mail}]
     assert parameters["properties"] == {mail: {"type": "string"}, "input": {"type": "string"}}
     strict = Policies(personal={"email": "mask", "card": "refuse"})
     with pytest.raises(Refusal) as caught:
