@@ -227,7 +227,7 @@ def test_names_of_fields_that_a_client_chooses_are_looked_at() -> None:
     tool = {"type": "function", "function": {"name": "send", "parameters": schema}}
     fields_only = Policies(
         personal={"email": "mask", "card": "mask"},
-        patterns=(OwnPattern(name="kind", pattern="type|name"),),
+        patterns=(OwnPattern(name="kind", pattern="type"),),
     )
     body = json.dumps({"model": "tiny", "messages": [used], "tools": [tool]}).encode()
     ask, masks = read(body, fields_only)
