@@ -7,7 +7,7 @@ import msgspec
 
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.plan import RoutePlan
-from controlplane.gateway.policies.masks import Masks, changed, placeholder
+from controlplane.gateway.policies.masks import Masks, changed, placeholder, values_changed
 from controlplane.gateway.refusal import Refusal, bad_field
 from controlplane.kernel.contents.kept import KeptContent
 from controlplane.kernel.policies.personal import find_personal
@@ -22,8 +22,7 @@ TEXTS = frozenset({
     "response_format", "structured_outputs", "system", "text", "text_1", "text_2", "tools",
 })  # fmt: skip
 GENERATES = frozenset({"chat", "completion"})
-# The one of them whose fields all are the client's.
-KWARGS = "chat_template_kwargs"
+_READERS = {"chat_template_kwargs": values_changed}
 PREVIOUS = "previous_response_id"
 Parse = Callable[[bytes], Ask]
 
@@ -77,7 +76,7 @@ def read_masked(body: bytes, *, parse: Parse, policies: Policies, key: bytes) ->
     given = msgspec.json.decode(body)
     look = _Look(policies, key)
     made = {
-        name: changed(value, look.take, name, free=name == KWARGS) if name in TEXTS else value
+        name: _READERS.get(name, changed)(value, look.take, name) if name in TEXTS else value
         for name, value in given.items()
     }
     if not look.values:

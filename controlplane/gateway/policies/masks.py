@@ -16,12 +16,10 @@ STRUCTURE = frozenset({
     "image_url", "media_type", "model", "name", "pattern", "role", "signature", "status",
     "tool_call_id", "tool_use_id", "type", "url",
 })  # fmt: skip
-# Fields with JSON of the client's own, which names its fields as it likes, also in schemas; and the
-# field of a schema whose fields are schemas.
-FREE = frozenset({
-    "arguments", "const", "default", "enum", "example", "examples", "input", "variables",
-})  # fmt: skip
-PROPERTIES = "properties"
+# Fields with JSON of the client's own, which names its fields as it likes, also in schemas; the
+# field of a schema whose fields are schemas, and that with values for places of a template.
+FREE = frozenset({"arguments", "const", "default", "enum", "example", "examples", "input"})
+PROPERTIES, VARIABLES = "properties", "variables"
 Change = Callable[[str, str], str]
 
 
@@ -84,6 +82,15 @@ def changed(value: Any, change: Change, path: str, *, free: bool = False) -> Any
     return value
 
 
+def values_changed(values: Any, change: Change, path: str) -> Any:
+    """The same of values for places of a template, whose names no model reads."""
+    if not isinstance(values, dict):
+        return values
+    return {
+        name: changed(each, change, f"{path}.{name}", free=True) for name, each in values.items()
+    }
+
+
 def _changed_fields(
     value: dict[str, Any], change: Change, path: str, *, free: bool
 ) -> Iterator[tuple[str, Any]]:
@@ -107,4 +114,6 @@ def _field(name: str, inner: Any, change: Change, path: str, *, free: bool) -> A
             return change(inner, path)
         made = changed(read, change, path, free=True)
         return inner if made == read else msgspec.json.encode(made).decode()
+    if name == VARIABLES and not free:
+        return values_changed(inner, change, path)
     return changed(inner, change, path, free=free or name in FREE)

@@ -206,7 +206,11 @@ def test_a_request_that_names_what_is_stored_is_masked_as_a_whole() -> None:
 
 def test_variables_of_chat_templates_and_other_names_of_grammars_are_looked_at() -> None:
     kwargs = {"who": MAIL, "name": MAIL, "card": 4111111111111111}
-    ask, masks = read(body_of("x", chat_template_kwargs=kwargs, guided_choice=[MAIL, "b"]))
+    # What a template calls its variables is no text of a model.
+    more = (OwnPattern(name="w", pattern="who"),)
+    policies = Policies(personal=ALL.personal, patterns=more)
+    body = body_of("x", chat_template_kwargs=kwargs, guided_choice=[MAIL, "b"])
+    ask, masks = read(body, policies)
     (mail,) = [name for name, value in masks.values.items() if value == MAIL]
     assert ask.variables["who"] == ask.variables["name"] == mail
     assert masks.values[ask.variables["card"]] == "4111111111111111"
