@@ -212,6 +212,13 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
         needs = {**self.needs, Capability.VISION: shown[0].field}
         return structs.replace(self, bytes=size, needs=needs)
 
+    def changed(self, change: Callable[["Ask"], "Ask"]) -> "Ask":
+        """What `change` makes of it, and so of the whole request once that is read."""
+        made, again = change(self), self.again
+        if again is None:
+            return made
+        return structs.replace(made, again=lambda stored: change(again(stored)))
+
     def served_by(self, model: str) -> Self:
         """The same as its answer tells of it: by the name of the model that serves."""
         return self if model == self.model else structs.replace(self, model=model)

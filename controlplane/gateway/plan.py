@@ -28,6 +28,9 @@ from inference.contract.frames import BYTES_PER_TOKEN
 NOT_ALLOWED, POOL_ELSEWHERE = "model_not_allowed", "pool_elsewhere"
 NOT_FOUND = "model_not_found"
 TOO_LONG = "context_length_exceeded"
+TASK_MISMATCH = "model_task_mismatch"
+# What one model of a client's own list cannot do, another may.
+LISTED_PASS = frozenset({TOO_LONG, CONTENT_FILTER, TASK_MISMATCH, "unsupported_parameter"})
 # A smaller size class serves what takes at most this share of its model's window, by the size of
 # the body: how many tokens that is only the model's own tokenizer will tell.
 WINDOW_SHARE = 0.75
@@ -71,11 +74,11 @@ class RoutePlan(msgspec.Struct, frozen=True):
     def passes(self, code: str | None) -> bool:
         """Whether what a step's model refuses with this code is the next step's to answer."""
         rule = self.rule
+        if self.listed:
+            return code in LISTED_PASS
         if code == TOO_LONG:
-            return self.listed or (rule is not None and rule.on_too_long)
-        return code == CONTENT_FILTER and (
-            self.listed or (rule is not None and rule.on_content_filter)
-        )
+            return rule is not None and rule.on_too_long
+        return code == CONTENT_FILTER and rule is not None and rule.on_content_filter
 
     def pools(self, model: str) -> set[str]:
         """Whose nodes may be given the request for a model."""
@@ -94,7 +97,7 @@ def make_plan(
     what retries are moved up from.
     """
     if not ask.fallbacks:
-        return _plan_of(request, ask, key, snapshot, sizes)
+        return _priced(_plan_of(request, ask, key, snapshot, sizes), key.project)
     plans: list[RoutePlan] = []
     lacks: list[Refusal] = []
     unfit: list[PassedStep] = []
@@ -119,7 +122,8 @@ def make_plan(
     if not plans:
         raise lacks[0]
     steps = tuple(step for plan in plans for step in plan.steps)
-    return structs.replace(plans[0], steps=steps, unfit=tuple(unfit), listed=True)
+    whole = structs.replace(plans[0], steps=steps, unfit=tuple(unfit), listed=True)
+    return _priced(whole, key.project)
 
 
 def _plan_of(
@@ -166,8 +170,7 @@ def _plan_of(
         closed = any(each.reason == NOT_ALLOWED for each in unfit)
         raise rule_not_allowed(ask.model) if closed else unknown_model(ask.model)
     priority = key.priority if rule.priority is None or key.batch else rule.priority
-    priced = tuple(_priced(step, key.project, priority) for step in steps)
-    return RoutePlan(rule, priority, priced, tuple(unfit), sized=sized)
+    return RoutePlan(rule, priority, tuple(steps), tuple(unfit), sized=sized)
 
 
 def within(plan: RoutePlan, pools: Collection[str]) -> RoutePlan:
@@ -188,7 +191,7 @@ def within(plan: RoutePlan, pools: Collection[str]) -> RoutePlan:
 def _direct(ask: Ask, key: KeyRecord, snapshot: Snapshot) -> RoutePlan:
     """The model that was named, and nothing after it."""
     only = _planned(1, rules.Target(model=ask.model), rules.QUEUE_S_DEFAULT, ask, snapshot)
-    return RoutePlan(None, key.priority, (_priced(only, key.project, key.priority),))
+    return RoutePlan(None, key.priority, (only,))
 
 
 def _of_size(
@@ -256,7 +259,7 @@ def _planned(
         does, other = _DOES[model.task]
         made = "embeddings" if ask.operation == "embedding" else "scores"
         message = f"'{ask.model}' {does.format(made)}; use {other}."
-        raise bad_field("model", message, "model_task_mismatch")
+        raise bad_field("model", message, TASK_MISMATCH)
     if (shown := ask.pictures) and len(shown) > model.images_max:
         field, most = shown[model.images_max].field, model.images_max
         several = f"{model.name} takes at most {most} images in a request."
@@ -264,8 +267,15 @@ def _planned(
     return PlannedStep(number, model, target.pool or model.pool, queue_s, _output_bound(ask, model))
 
 
-def _priced(step: PlannedStep, project: str, priority: int) -> PlannedStep:
-    """The step at the price that this request pays, which holds however long it takes."""
+def _priced(plan: RoutePlan, project: str) -> RoutePlan:
+    """The plan at the prices that this request pays, which hold however long it takes: all of its
+    steps at the one priority by which it waits.
+    """
+    steps = tuple([_priced_step(step, project, plan.priority) for step in plan.steps])
+    return structs.replace(plan, steps=steps)
+
+
+def _priced_step(step: PlannedStep, project: str, priority: int) -> PlannedStep:
     price = step.model.price_for(project, priority)
     if price is step.model.price:
         return step

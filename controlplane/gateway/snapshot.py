@@ -41,7 +41,7 @@ class KeyRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Ids are 32 hex characters; `limits_id` names its counters, which a rotated key shares with the
     one before. Without `endpoints` it opens all, without `networks` to callers from anywhere. Rules
-    may ask for `tags`; `priority` is one of the kernel's. `counted` are the model and the end user
+    may ask for `tags`; `priority` is one of the kernel's. `counted` are the models and the end user
     of one request, which limits of either count by. For the lines of a `batch` the priority is the
     lowest, whatever rules say.
     """
@@ -62,7 +62,7 @@ class KeyRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     networks: tuple[str, ...] = ()
     tags: frozenset[str] = frozenset()
     priority: int = PRIORITY_NORMAL
-    counted: tuple[str, str] | None = None
+    counted: tuple[tuple[str, ...], str] | None = None
     batch: bool = False
 
 

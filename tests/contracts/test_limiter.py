@@ -115,11 +115,13 @@ async def test_end_users_and_models_are_counted_apart(limiter: Limiter) -> None:
     key = msgspec.structs.replace(limited_key(), limits=limits)
 
     def asks(model: str, user: str) -> KeyRecord:
-        return msgspec.structs.replace(key, counted=(model, user))
+        return msgspec.structs.replace(key, counted=(tuple(model.split()), user))
 
     asked = [("big", "ann"), ("big", "ann"), ("big", "bob"), ("small", ""), ("small", "eve")]
+    # Of several all have to have room.
+    asked += [("big small", "joe")]
     answers = [await limiter.take(asks(*each), 1) for each in asked]
     scopes = [each.refused_by and each.refused_by.scope for each in answers]
-    assert scopes == [None, "user", None, None, "model"]
+    assert scopes == [None, "user", None, None, "model", "model"]
     (room,) = await limiter.look(key)
     assert (room.scope, room.remaining) == ("key", 2)

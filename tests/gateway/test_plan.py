@@ -10,7 +10,8 @@ import pytest
 from controlplane.gateway.ask import Ask, Inputs
 from controlplane.gateway.plan import make_plan, within
 from controlplane.gateway.refusal import Refusal
-from controlplane.gateway.snapshot import ModelRecord, Snapshot
+from controlplane.gateway.s1_admission.limits import counted_key
+from controlplane.gateway.snapshot import Limits, ModelRecord, Snapshot
 from controlplane.kernel.ids import new_request_id
 from controlplane.kernel.price import Price, PriceTerms, scaled
 from controlplane.kernel.rules import (
@@ -237,3 +238,35 @@ def test_a_rule_that_widens_leads_further_and_an_alias_is_what_it_stands_for() -
     alias = chain("small", match=Match(aliases=frozenset({"smart"})))
     plan = make_plan(REQUEST, ask(model="smart"), key, snapshot(alias, small={}))
     assert plan.steps[0].model.name == "small"
+
+
+def test_a_clients_list_pays_the_prices_of_the_priority_by_which_it_waits() -> None:
+    first = chain("small", priority=PRIORITY_NORMAL, match=Match(aliases=frozenset({"small"})))
+    known = snapshot(first, small={"batch_permille": 250}, last={"batch_permille": 250})
+    key = make_key(priority=PRIORITY_LOW)
+    plan = make_plan(REQUEST, ask(model="small", fallbacks=("last",)), key, known)
+    assert plan.priority == PRIORITY_NORMAL
+    assert {step.model.price for step in plan.steps} == {known.models["last"].price}
+    turned = make_plan(REQUEST, ask(model="last", fallbacks=("small",)), key, known)
+    assert turned.priority == PRIORITY_LOW
+    cheap = scaled(known.models["last"].price, 250)
+    assert {step.model.price for step in turned.steps} == {cheap}
+
+
+def test_a_clients_list_leads_on_from_what_a_model_cannot_do_and_a_rule_where_it_says_so() -> None:
+    codes = ("context_length_exceeded", "content_filter", "unsupported_parameter",
+             "model_task_mismatch", "invalid_api_key", None)  # fmt: skip
+    listed = make_plan(REQUEST, ask(fallbacks=("small",)), make_key(), snapshot(small={}))
+    assert [listed.passes(code) for code in codes] == [True] * 4 + [False] * 2
+    ruled = make_plan(REQUEST, ask(), make_key(), snapshot(chain("large", on_too_long=True)))
+    assert [ruled.passes(code) for code in codes] == [True] + [False] * 5
+
+
+def test_limits_of_all_models_of_a_clients_list_count() -> None:
+    rule = chain("large", "small", match=Match(aliases=frozenset({"large"})))
+    known = snapshot(rule, small={}, other={})
+    limited = make_key(limits=Limits(models={"small": Limits(requests_per_min=1)}))
+    for fallbacks, models in (((), ("large",)), (("other", "large"), ("large", "small", "other"))):
+        asked = ask(fallbacks=fallbacks, user="u")
+        plan = make_plan(REQUEST, asked, limited, known)
+        assert counted_key(limited, asked, plan, known).counted == (models, "u")

@@ -175,6 +175,23 @@ async def test_a_list_of_the_client_is_tried_in_its_order(bare: Serving) -> None
     )  # fmt: skip
 
 
+async def test_a_list_leads_on_from_a_model_whose_nodes_cannot_do_it(bare: Serving) -> None:
+    under_test = bare.under_test
+    route(under_test, Step(targets=OWN), match=Match(aliases=frozenset({"no"})))
+    form = {"type": "json_object"}
+    async with (
+        named_node(under_test, bare.model, "s", name=SMALL),
+        hand_node(under_test, bare.model, capabilities=["grammar"]) as node,
+    ):
+        asked = asyncio.create_task(bare.chat(model=SMALL, models=[MODEL], response_format=form))
+        await node.answer(await node.job(), "{}", finish="stop")
+        answer = await asked
+        await under_test.at_rest()
+        assert answer.headers["x-sluice-fallback"] == f"2:{MODEL}"
+        alone = await bare.chat(model=SMALL, response_format=form)
+        assert alone.json()["error"]["code"] == "unsupported_parameter"
+
+
 @pytest.mark.parametrize(
     ("models", "status", "param"),
     [

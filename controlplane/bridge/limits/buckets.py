@@ -16,8 +16,8 @@ BUCKET_PREFIX = b"sluice:{rate}:"
 # What is in progress comes back whenever a request ends: no one can say when.
 FLIGHT_RETRY_S = 1.0
 PLANS_MAX = 100_000
-# A key's id, or with the model and the end user that its request counts by.
-Name = str | tuple[str, str, str]
+# A key's id, or with the models and the end user that its request counts by.
+Name = str | tuple[str, tuple[str, ...], str]
 
 
 class LimitBucket(msgspec.Struct, frozen=True):
@@ -121,14 +121,18 @@ class LimitPlans:
 
 
 def _narrower(
-    counted: tuple[str, str], project: ProjectRecord | None, subject: str, limits: Limits
+    counted: tuple[tuple[str, ...], str],
+    project: ProjectRecord | None,
+    subject: str,
+    limits: Limits,
 ) -> Iterator[LimitBucket]:
-    """Those of the request's end user and model; names tell neither."""
+    """Those of the request's end user and models; names tell neither."""
     secret = b"" if project is None else project.salt
-    parts: tuple[tuple[LimitScope, str, Limits | None], ...] = (
-        ("model", counted[0], limits.models.get(counted[0])),
-        ("user", counted[1], limits.per_user),
-    )
+    models, user = counted
+    parts: list[tuple[LimitScope, str, Limits | None]] = [
+        *(("model", model, limits.models.get(model)) for model in models),
+        ("user", user, limits.per_user),
+    ]
     for scope, text, own in parts:
         if own is not None:
             name = blake2b(f"{subject} {text}".encode(), key=secret, digest_size=16).hexdigest()

@@ -7,8 +7,9 @@ import msgspec
 
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.plan import RoutePlan
-from controlplane.gateway.policies.masks import Masks, changed, placeholder
+from controlplane.gateway.policies.masks import Masks, changed, placeholder, values_changed
 from controlplane.gateway.refusal import Refusal, bad_field
+from controlplane.kernel.contents.kept import KeptContent
 from controlplane.kernel.policies.personal import find_personal
 from controlplane.kernel.policies.terms import Action, Policies
 
@@ -16,10 +17,13 @@ from controlplane.kernel.policies.terms import Action, Policies
 INLINE_BYTES_MAX = 65_536
 # Fields of all shapes in which stands what a model reads.
 TEXTS = frozenset({
-    "documents", "input", "instructions", "messages", "output_config", "prompt", "query",
+    "chat_template_kwargs", "documents", "guided_choice", "guided_grammar", "guided_json",
+    "guided_regex", "input", "instructions", "messages", "output_config", "prompt", "query",
     "response_format", "structured_outputs", "system", "text", "text_1", "text_2", "tools",
 })  # fmt: skip
 GENERATES = frozenset({"chat", "completion"})
+_READERS = {"chat_template_kwargs": values_changed}
+PREVIOUS = "previous_response_id"
 Parse = Callable[[bytes], Ask]
 
 
@@ -72,7 +76,7 @@ def read_masked(body: bytes, *, parse: Parse, policies: Policies, key: bytes) ->
     given = msgspec.json.decode(body)
     look = _Look(policies, key)
     made = {
-        name: changed(value, look.take, name) if name in TEXTS else value
+        name: _READERS.get(name, changed)(value, look.take, name) if name in TEXTS else value
         for name, value in given.items()
     }
     if not look.values:
@@ -81,14 +85,48 @@ def read_masked(body: bytes, *, parse: Parse, policies: Policies, key: bytes) ->
     return with_masks(parse(masks.body), masks)
 
 
+def read_following(
+    body: bytes,
+    *,
+    parse: Callable[..., Ask],
+    earlier: KeptContent,
+    masks: Masks | None,
+    policies: Policies | None,
+    key: bytes,
+) -> Ask:
+    """What `parse` makes of a body, masked by `masks`, behind an `earlier` response: that was kept
+    under whatever policies, so its texts are looked at as well; raises `Refusal`.
+    """
+    if policies is not None and policies.reads:
+        look = _Look(policies, key, masks)
+
+        def take(text: str, _: str) -> str:
+            return look.take(text, PREVIOUS)
+
+        said = msgspec.json.decode(earlier.body)["input"]
+        answered = msgspec.json.decode(earlier.response)["output"]
+        earlier = msgspec.structs.replace(
+            earlier,
+            body=msgspec.json.encode({"input": changed(said, take, "")}),
+            response=msgspec.json.encode({"output": changed(answered, take, "")}),
+        )
+        if look.values:
+            masks = Masks(body, look.values, dict(look.counts))
+    return with_masks(parse(body, earlier=earlier), masks)
+
+
 def with_masks(ask: Ask, masks: Masks | None) -> Ask:
     """A request read from its masked body; what its answer repeats of it is as the client wrote."""
     if masks is None:
         return ask
-    echo = ask.echo
-    if "request" in echo:
-        echo = {**echo, "request": masks.restore_json(echo["request"])}
-    return msgspec.structs.replace(ask, masks=masks, echo=echo)
+
+    def masked(read: Ask) -> Ask:
+        echo = read.echo
+        if "request" in echo:
+            echo = {**echo, "request": masks.restore_json(echo["request"])}
+        return msgspec.structs.replace(read, masks=masks, echo=echo)
+
+    return ask.changed(masked)
 
 
 def _check_readable(ask: Ask) -> None:
@@ -104,11 +142,11 @@ def _check_readable(ask: Ask) -> None:
 class _Look:
     """The texts of one request: what is found in them, and what was masked."""
 
-    def __init__(self, policies: Policies, key: bytes) -> None:
+    def __init__(self, policies: Policies, key: bytes, before: Masks | None = None) -> None:
         self._policies = policies
         self._key = key
-        self.values: dict[str, str] = {}
-        self.counts: Counter[str] = Counter()
+        self.values = dict(before.values) if before else {}
+        self.counts = Counter(before.counts if before else {})
 
     def take(self, text: str, path: str) -> str:
         """The text with its placeholders; raises `Refusal`."""

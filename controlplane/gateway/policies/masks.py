@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from typing import Any
 
@@ -13,11 +13,13 @@ DIGEST_BYTES = 4
 # Of fields that say how a body is built: no text that a model reads.
 STRUCTURE = frozenset({
     "$ref", "call_id", "data", "detail", "encrypted_content", "file_id", "format", "id",
-    "image_url", "media_type", "model", "name", "pattern", "required", "role", "signature",
-    "status", "tool_call_id", "tool_use_id", "type", "url",
+    "image_url", "media_type", "model", "name", "pattern", "role", "signature", "status",
+    "tool_call_id", "tool_use_id", "type", "url",
 })  # fmt: skip
-# Objects whose fields a client names as it likes.
-FREE = frozenset({"arguments", "input", "variables"})
+# Fields with JSON of the client's own, which names its fields as it likes, also in schemas; the
+# field of a schema whose fields are schemas, and that with values for places of a template.
+FREE = frozenset({"arguments", "const", "default", "enum", "example", "examples", "input"})
+PROPERTIES, VARIABLES = "properties", "variables"
 Change = Callable[[str, str], str]
 
 
@@ -63,7 +65,8 @@ def escapes(values: dict[str, str]) -> dict[str, str]:
 def changed(value: Any, change: Change, path: str, *, free: bool = False) -> Any:
     """A value of JSON with its texts changed; `change` gets a text and its path.
 
-    The arguments of calls are JSON in a text. A number that is changed as a whole becomes a text.
+    In a `free` object names of fields are texts, too. The arguments of calls are JSON in a text. A
+    number that is changed as a whole becomes a text.
     """
     if isinstance(value, str):
         return change(value, path)
@@ -72,14 +75,33 @@ def changed(value: Any, change: Change, path: str, *, free: bool = False) -> Any
             changed(each, change, f"{path}[{place}]", free=free) for place, each in enumerate(value)
         ]
     if isinstance(value, dict):
-        return {
-            name: _field(name, inner, change, f"{path}.{name}".lstrip("."), free=free)
-            for name, inner in value.items()
-        }
+        return dict(_changed_fields(value, change, path, free=free))
     if free and isinstance(value, int) and not isinstance(value, bool):
         made = change(str(value), path)
         return made if PLACEHOLDER.fullmatch(made) else value
     return value
+
+
+def values_changed(values: Any, change: Change, path: str) -> Any:
+    """The same of values for places of a template, whose names no model reads."""
+    if not isinstance(values, dict):
+        return values
+    return {
+        name: changed(each, change, f"{path}.{name}", free=True) for name, each in values.items()
+    }
+
+
+def _changed_fields(
+    value: dict[str, Any], change: Change, path: str, *, free: bool
+) -> Iterator[tuple[str, Any]]:
+    for name, inner in value.items():
+        told = change(name, path) if free else name
+        at = f"{path}.{told}".lstrip(".")
+        if not free and name == PROPERTIES and isinstance(inner, dict):
+            schemas = ((change(each, at), schema) for each, schema in inner.items())
+            yield name, {each: changed(schema, change, f"{at}.{each}") for each, schema in schemas}
+        else:
+            yield told, _field(name, inner, change, at, free=free)
 
 
 def _field(name: str, inner: Any, change: Change, path: str, *, free: bool) -> Any:
@@ -92,4 +114,6 @@ def _field(name: str, inner: Any, change: Change, path: str, *, free: bool) -> A
             return change(inner, path)
         made = changed(read, change, path, free=True)
         return inner if made == read else msgspec.json.encode(made).decode()
+    if name == VARIABLES and not free:
+        return values_changed(inner, change, path)
     return changed(inner, change, path, free=free or name in FREE)

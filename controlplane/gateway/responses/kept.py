@@ -20,7 +20,7 @@ from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call, ClientGone
 from controlplane.gateway.http.exchange import Exchange, Incoming
 from controlplane.gateway.openai.parse import named_error
-from controlplane.gateway.policies.check import with_masks
+from controlplane.gateway.policies.check import INLINE_BYTES_MAX, read_following
 from controlplane.gateway.ports_contents import Contents, ContentsAway
 from controlplane.gateway.progress import Out, Progress
 from controlplane.gateway.refusal import NO_RETRY, Refusal, bad_field, unavailable
@@ -132,14 +132,19 @@ class KeptResponse:
         """The request behind what was said before it."""
         call, key, state = self._run.call, self._key, self._state
         earlier = await _earlier(state.contents, key.project, asked.ask.echo["previous"])
-        parsed = partial(parsed, earlier=earlier)
-        if any(map(is_large, (asked.body, earlier.body, earlier.response))):
-            offload, tenant = state.offload, key.organization
-            ask = await read_schema_beside(call, asked.body, parsed, offload, tenant=tenant)
-        else:
-            ask = read_schema(call, asked.body, parsed)
-        ask = with_masks(ask, asked.ask.masks)
         snapshot = asked.snapshot
+        project, masks = snapshot.projects[key.project], asked.ask.masks
+        policies, salt = project.policies, project.salt
+        read = partial(
+            read_following, parse=parsed, earlier=earlier, masks=masks, policies=policies, key=salt
+        )
+        bodies = asked.body, earlier.body, earlier.response
+        looks = policies is not None and policies.reads
+        if any(map(is_large, bodies)) or (looks and sum(map(len, bodies)) > INLINE_BYTES_MAX):
+            offload, tenant = state.offload, key.organization
+            ask = await read_schema_beside(call, asked.body, read, offload, tenant=tenant)
+        else:
+            ask = read_schema(call, asked.body, read)
         ask, plan = plan_schema(call, ask, key=key, snapshot=snapshot, state=state)
         counted = counted_key(key, ask, plan, snapshot)
         return msgspec.structs.replace(asked, key=counted, ask=ask, plan=plan)

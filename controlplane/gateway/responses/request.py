@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
 
-from controlplane.gateway.ask import Ask
+from controlplane.gateway.ask import Ask, StoredParts
 from controlplane.gateway.openai import chat, structured
 from controlplane.gateway.openai.fields import (
     Fallbacks,
@@ -19,7 +20,7 @@ from controlplane.gateway.openai.fields import (
     Temperature,
 )
 from controlplane.gateway.openai.parse import parse_body
-from controlplane.gateway.openai.tolerant import IGNORED_MAX
+from controlplane.gateway.openai.tolerant import IGNORED_MAX, LeftOut
 from controlplane.gateway.openai.tools import TOOLS_MAX
 from controlplane.gateway.refusal import Refusal, bad_field
 from controlplane.gateway.responses.items import (
@@ -139,34 +140,57 @@ def parse(
     said.ignored.clear()
     said.take(request.input or [])
     size = len(data) + (len(msgspec.json.encode(before)) if before else 0)
-    try:
-        ask = chat.ask_of(_as_chat(request, said, tools), left, size, said.places)
-    except Refusal as refusal:
-        raise _renamed(refusal, tools) from refusal
-    ignored = (*ask.ignored, *said.ignored, *tools.ignored)
+    ask = _read(request, left, size, said, tools)
+    ignored = [*said.ignored, *tools.ignored]
     if request.truncation == "auto":
-        ignored += ("truncation",)
+        ignored.append("truncation")
     given = msgspec.json.decode(data)
     body = _kept(given, before, own_id) if stores else b""
     if request.background and not body:
         raise bad_field("input", f"The conversation is larger than {KEPT_BYTES_MAX} bytes.")
     if request.store and not body:
-        ignored += ("store",)
+        ignored.append("store")
     given["store"] = bool(body)
+    repeated: dict[str, Any] = {
+        "request": _echoed(given),
+        "namespaces": tools.namespaces,
+        "custom": tools.custom,
+        "background": bool(request.background),
+        "kept": body,
+    }
+    return ask.changed(partial(_as_response, ignored=ignored, echo=repeated))
+
+
+def _read(
+    request: ResponseRequest, left: LeftOut, size: int, said: Conversation, tools: OfferedTools
+) -> Ask:
+    """The chat, and what is read of it again, refused by the fields of a response."""
+    try:
+        ask = chat.ask_of(_as_chat(request, said, tools), left, size, said.places)
+    except Refusal as refusal:
+        raise _renamed(refusal, tools) from refusal
+    again = ask.again
+    if again is None:
+        return ask
+
+    def renamed(stored: StoredParts) -> Ask:
+        try:
+            return again(stored)
+        except Refusal as refusal:
+            raise _renamed(refusal, tools) from refusal
+
+    return msgspec.structs.replace(ask, again=renamed)
+
+
+def _as_response(ask: Ask, *, ignored: Sequence[str], echo: dict[str, Any]) -> Ask:
     field = ask.grammar_field
     return msgspec.structs.replace(
         ask,
         output_field=OUTPUT_FIELD,
         effort_field="reasoning.effort",
-        ignored=ignored[:IGNORED_MAX],
+        ignored=(*ask.ignored, *ignored)[:IGNORED_MAX],
         grammar_field="text.format" if field.startswith("response_format") else field,
-        echo={
-            "request": _echoed(given),
-            "namespaces": tools.namespaces,
-            "custom": tools.custom,
-            "background": bool(request.background),
-            "kept": body,
-        },  # fmt: skip
+        echo=dict(echo),
     )
 
 
@@ -271,7 +295,8 @@ def _renamed(refusal: Refusal, tools: OfferedTools) -> Refusal:
     """A refusal of a chat's field as one of the field that it came from."""
     was = param = refusal.param or ""
     found = _TOOL.match(param)
-    if found is not None:
+    # Behind those of the request stand stored ones.
+    if found is not None and int(found[1]) < len(tools.places):
         param = param.replace(found[0], tools.places[int(found[1])], 1)
     for ours, theirs in (
         ("response_format.json_schema", "text.format"),

@@ -1,5 +1,6 @@
 """All limits but money: counted here, shared by all gateways through the Limiter port."""
 
+from collections.abc import Sequence
 from math import ceil
 
 from msgspec import structs
@@ -34,12 +35,17 @@ def estimate_tokens(body_bytes: int, output_tokens: int) -> int:
 
 
 def counted_key(key: KeyRecord, ask: Ask, plan: RoutePlan, snapshot: Snapshot) -> KeyRecord:
-    """The key, with the model and the end user of its request where limits of either are set."""
+    """The key, with the models and the end user of its request where limits of either are set.
+
+    Of a client's own list all models count, whichever serves.
+    """
     project = snapshot.projects[key.project].limits
     organization = snapshot.organizations.get(key.organization, NO_LIMITS)
     for limits in (key.limits, project, organization):
         if limits.per_user is not None or limits.models:
-            return structs.replace(key, counted=(plan.steps[0].model.name, ask.user))
+            steps = plan.steps if plan.listed else plan.steps[:1]
+            models = tuple(dict.fromkeys(step.model.name for step in steps))
+            return structs.replace(key, counted=(models, ask.user))
     return key
 
 
@@ -51,7 +57,7 @@ async def take_limits(call: Call, key: KeyRecord, limiter: Limiter, *, tokens: i
     finally:
         call.spans.add(LIMITS, began)
     if not allowance.allowed:
-        raise _over_limit(allowance, tokens, key.counted[0] if key.counted else "")
+        raise _over_limit(allowance, tokens, key.counted[0] if key.counted else ())
     return allowance
 
 
@@ -95,14 +101,15 @@ def duration_text(seconds: float) -> str:
     return f"{minutes}m{rest}s" if minutes else f"{rest}s"
 
 
-def _over_limit(allowance: Allowance, tokens: int, model: str = "") -> Refusal:
+def _over_limit(allowance: Allowance, tokens: int, models: Sequence[str] = ()) -> Refusal:
     room, wait_s = allowance.refused_by, max(RETRY_WAIT_S_MIN, allowance.retry_after_s)
     again = f"Try again in {duration_text(wait_s)}."
     if room is None:
         kind, message = "requests", f"Rate limits are temporarily unavailable. {again}"
     else:
         kind, what = _KINDS[room.dimension]
-        whose = {"user": "end user", "model": f"model '{model}'"}.get(room.scope, room.scope)
+        named = " or ".join(f"'{model}'" for model in models)
+        whose = {"user": "end user", "model": f"model {named}"}.get(room.scope, room.scope)
         message = f"Rate limit reached: {room.limit} {what} for this {whose}. {again}"
     headers = [
         ("retry-after", str(max(1, ceil(wait_s)))),

@@ -127,7 +127,7 @@ async def _way(
             return _placed(call, asked, prepared, state), ()
         except Refusal as refusal:
             last = refusal
-            if refusal.status != UNAVAILABLE:
+            if refusal.status != UNAVAILABLE and not asked.plan.passes(refusal.code):
                 break
     return None, (last,)
 

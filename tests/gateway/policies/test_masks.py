@@ -12,13 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.gateway.answer import Piece
-from controlplane.gateway.ask import Ask
-from controlplane.gateway.openai import chat, completions
-from controlplane.gateway.policies.check import read_masked
+from controlplane.gateway.ask import Ask, StoredParts
+from controlplane.gateway.openai import chat, completions, fields
+from controlplane.gateway.policies.check import TEXTS, read_following, read_masked
 from controlplane.gateway.policies.masks import PLACEHOLDER, Masks
 from controlplane.gateway.policies.restore import Restorer, TextRestorer
 from controlplane.gateway.refusal import Refusal
 from controlplane.gateway.responses import request as responses
+from controlplane.kernel.contents.kept import KeptContent
 from controlplane.kernel.policies.terms import OwnPattern, Policies
 from inference.contract.parts import ToolCallDelta
 
@@ -184,3 +185,112 @@ def test_what_is_kept_of_an_answer_is_masked_again() -> None:
     code, mail = kept["output"][0]["text"].split(": ")
     assert masks.values[mail] == MAIL and masks.values[code] == QUOTED and kept["id"] == MAIL
     assert masks.restore_json(msgspec.json.encode(kept)) == msgspec.json.encode(told)
+
+
+STORED = StoredParts({}, ())
+
+
+def test_a_request_that_names_what_is_stored_is_masked_as_a_whole() -> None:
+    body = {"model": "tiny", "prompt": {"id": "a", "variables": {"who": MAIL}}, "input": MAIL}
+    stub, masks = read(body_of(MAIL, prompt=body["prompt"]))
+    assert stub.again is not None and not stub.turns
+    whole = stub.again(STORED)
+    (mail,) = masks.values
+    assert whole.masks == masks and whole.turns[0].content == mail
+    assert whole.prompt is not None and whole.prompt.values == {"who": mail}
+    told, _ = read(json.dumps({**body, "instructions": MAIL}).encode(), parse=responses.parse)
+    assert told.again is not None
+    echoed = told.again(STORED).echo["request"].decode()
+    assert MAIL in echoed and mail not in echoed
+
+
+def test_variables_of_chat_templates_and_other_names_of_grammars_are_looked_at() -> None:
+    kwargs = {"who": MAIL, "name": MAIL, "card": 4111111111111111}
+    # What a template calls its variables is no text of a model.
+    more = (OwnPattern(name="w", pattern="who"),)
+    policies = Policies(personal=ALL.personal, patterns=more)
+    body = body_of("x", chat_template_kwargs=kwargs, guided_choice=[MAIL, "b"])
+    ask, masks = read(body, policies)
+    (mail,) = [name for name, value in masks.values.items() if value == MAIL]
+    assert ask.variables["who"] == ask.variables["name"] == mail
+    assert masks.values[ask.variables["card"]] == "4111111111111111"
+    assert ask.passed["structured_outputs"] == {"choice": [mail, "b"]}
+    grammars = {each for each in fields.Common.RENAMED if each.startswith("guided_")}
+    assert grammars - TEXTS == {"guided_json_object"}
+
+
+def test_names_of_fields_that_a_client_chooses_are_looked_at() -> None:
+    call = {"name": "send", "arguments": json.dumps({MAIL: {CARD: 1}})}
+    schema = {
+        "type": "object",
+        "properties": {MAIL: {"type": "string"}, "input": {"type": "string"}},
+        "required": [MAIL],
+        "examples": [{"name": MAIL}],
+    }
+    used = {"role": "assistant", "tool_calls": [{"id": "a", "type": "function", "function": call}]}
+    tool = {"type": "function", "function": {"name": "send", "parameters": schema}}
+    fields_only = Policies(
+        personal={"email": "mask", "card": "mask"},
+        patterns=(OwnPattern(name="kind", pattern="type"),),
+    )
+    body = json.dumps({"model": "tiny", "messages": [used], "tools": [tool]}).encode()
+    ask, masks = read(body, fields_only)
+    mail, card = (
+        next(name for name, value in masks.values.items() if value == each) for each in (MAIL, CARD)
+    )
+    assert ask.turns[0].calls[0].arguments == {mail: {card: 1}}
+    parameters = ask.tools[0]["function"]["parameters"]
+    assert parameters["required"] == [mail] and parameters["examples"] == [{"name": mail}]
+    assert parameters["properties"] == {mail: {"type": "string"}, "input": {"type": "string"}}
+    strict = Policies(personal={"email": "mask", "card": "refuse"})
+    with pytest.raises(Refusal) as caught:
+        read(body, strict)
+    # Nothing of what is masked is told.
+    at = f"messages[0].tool_calls[0].function.arguments.{mail}"
+    assert (caught.value.param, caught.value.policy) == (at, "card")
+
+
+def kept(said: str, answered: str) -> KeptContent:
+    items = [{"role": "user", "content": said, "type": "message", "id": "msg_1"}]
+    part = {"type": "output_text", "text": answered}
+    output = [{"type": "message", "id": "msg_2", "role": "assistant", "content": [part]}]
+    return KeptContent(
+        request=bytes(16),
+        organization="",
+        project="",
+        key="",
+        model="tiny",
+        path="/v1/responses",
+        started_us=0,
+        body=msgspec.json.encode({"model": "tiny", "user": MAIL, "input": items}),
+        response=msgspec.json.encode({"output": output}),
+    )
+
+
+def test_what_was_said_before_is_looked_at_again() -> None:
+    body = json.dumps({"model": "tiny", "input": CARD, "previous_response_id": "resp_1"}).encode()
+    _, first = read(body, parse=lambda data: responses.parse(data, keeps=True))
+
+    def follow(policies: Policies | None, masks: Masks | None = first) -> Ask:
+        def parse(data: bytes, **more: Any) -> Ask:
+            return responses.parse(data, keeps=True, **more)
+
+        return read_following(
+            first.body,
+            parse=parse,
+            earlier=kept(f"I am {MAIL}", f"Hi {MAIL}"),
+            masks=masks,
+            policies=policies,
+            key=KEY,
+        )
+
+    ask = follow(ALL)
+    assert ask.masks is not None and ask.masks.counts == {"card": 1, "email": 2}
+    (mail,) = [name for name, value in ask.masks.values.items() if value == MAIL]
+    (card,) = first.values
+    assert [turn.content for turn in ask.turns] == [f"I am {mail}", f"Hi {mail}", card]
+    assert MAIL.encode() not in ask.echo["kept"] and ask.masks.values[card] == CARD
+    assert follow(None, None).turns[0].content == f"I am {MAIL}"
+    with pytest.raises(Refusal) as caught:
+        follow(Policies(personal={"email": "refuse"}))
+    assert (caught.value.param, caught.value.policy) == ("previous_response_id", "email")

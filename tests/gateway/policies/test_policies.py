@@ -10,10 +10,12 @@ import httpx2
 import msgspec
 import pytest
 
+from controlplane.gateway.snapshot import PromptRecord
 from controlplane.kernel.policies.terms import OwnPattern, Policies
+from controlplane.kernel.prompts import PromptBody, PromptMessage, Variable
 from tests.support.fleet import MODEL, TEMPLATE
 from tests.support.nodes import hand_node, say
-from tests.support.ports import PROJECT
+from tests.support.ports import ORGANIZATION, PROJECT
 from tests.support.serving import Serving
 
 MAIL = "ann@example.org"
@@ -140,6 +142,49 @@ async def test_a_stored_response_is_masked_and_its_answer_is_not(serving: Servin
     # What was said before comes back, too: the same text has the same placeholder.
     assert f"to {MAIL}" in second.json()["output"][0]["content"][0]["text"]
     await serving.under_test.at_rest()
+
+
+async def test_what_was_stored_before_there_were_policies_is_masked_when_it_is_followed(
+    serving: Serving,
+) -> None:
+    demand(serving, keeps_days=1)
+    asked = {"model": MODEL, "input": f"to {MAIL}", "max_output_tokens": 60}
+    first = (await serving.client.post("/v1/responses", json=asked)).json()
+    demand(serving, personal={"email": "mask"}, keeps_days=1)
+    more = {**asked, "input": " b", "previous_response_id": first["id"]}
+    answer = await serving.client.post("/v1/responses", json=more)
+    assert f"to {MAIL}" in answer.json()["output"][0]["content"][0]["text"]
+    assert answer.headers["x-sluice-masked"].startswith("email=")
+    demand(serving, personal={"email": "refuse"}, keeps_days=1)
+    told = await serving.client.post("/v1/responses", json=more)
+    assert refused(told) == (400, "policy_violation", "previous_response_id", "email")
+    await serving.under_test.at_rest()
+    last = list(serving.under_test.contents.kept.values())[-1]
+    assert MAIL.encode() not in last.body + last.response
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
+async def test_values_of_a_stored_template_are_masked_and_come_back(
+    serving: Serving, path: str
+) -> None:
+    demand(serving, personal={"email": "mask"}, keeps_days=1)
+    keys = serving.under_test.keys
+    body = PromptBody(
+        messages=(PromptMessage("user", "to {{who}}"),), variables=(Variable(name="who"),)
+    )
+    record = PromptRecord(
+        name="a", project=None, published=1, canary=None, share_permille=0, versions={1: body}
+    )
+    prompts = {f"{ORGANIZATION}/a": record}
+    keys.current = msgspec.structs.replace(keys.current, prompts=prompts)
+    named = {"id": "a", "variables": {"who": MAIL}}
+    bound = "max_output_tokens" if path.endswith("responses") else "max_tokens"
+    answer = await serving.client.post(path, json={"model": MODEL, "prompt": named, bound: 40})
+    assert (answer.status_code, answer.headers["x-sluice-masked"]) == (200, "email=1")
+    assert f"to {MAIL}" in answer.text and "[EMAIL_" not in answer.text
+    await serving.under_test.at_rest()
+    (kept,) = serving.under_test.contents.kept.values()
+    assert MAIL.encode() not in kept.body + kept.response and b"[EMAIL_" in kept.body
 
 
 async def test_own_patterns_are_masked_or_refused(serving: Serving) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controlplane.gateway.ask import StoredParts
 from controlplane.gateway.refusal import Refusal
 from controlplane.gateway.responses.request import parse
 
@@ -24,6 +25,7 @@ KINDS = st.sampled_from(
 NAMES = st.sampled_from(
     ["role", "content", "call_id", "name", "arguments", "input", "output", "summary", "text", "id"]
 )
+BAD = {"name": "n", "schema": {"type": "object", "not": {}}}
 SEARCH = {"type": "web_search"}
 RUN = {"type": "function", "name": "run", "parameters": {"type": "object", "properties": {}}}
 PATCH = {"type": "custom", "name": "patch", "description": "Takes a patch."}
@@ -155,3 +157,31 @@ def test_whatever_comes_is_read_or_refused(items: list[Any], tools: list[Any]) -
     except Refusal as refusal:
         assert refusal.status == 400
         assert refusal.message
+
+
+def test_what_is_read_with_a_stored_template_is_a_response_too() -> None:
+    form = {"type": "json_schema", "name": "n", "schema": {"type": "object"}}
+    fields = {"input": None, "prompt": {"id": "a"}, "text": {"format": form}, "tools": [SEARCH]}
+    stub = parse(body(**fields, store=True, max_output_tokens=5), keeps=True)
+    assert stub.again is not None
+    whole = stub.again(StoredParts({}, ()))
+    assert (whole.output_field, whole.effort_field) == ("max_output_tokens", "reasoning.effort")
+    assert (whole.output_tokens, whole.grammar_field) == (5, "text.format")
+    assert whole.echo["kept"] and whole.echo["background"] is False
+    assert whole.ignored == ("tools[0]",)
+    assert whole.echo == stub.echo and whole.echo is not stub.echo
+
+
+def test_what_is_wrong_with_a_stored_template_is_named_as_in_a_response() -> None:
+    stub = parse(body(prompt={"id": "a"}, tools=[SEARCH, RUN]))
+    assert stub.again is not None
+    run = {"name": "run"}
+    form = {"response_format": {"type": "json_schema", "json_schema": BAD}}
+    # Of a request's own tools the places are told, and stored ones stand behind them.
+    for stored, param in (
+        (StoredParts(form, ()), "text.format.schema.not"),
+        (StoredParts({}, (run,)), "tools[1].function.name"),
+    ):
+        with pytest.raises(Refusal) as found:
+            stub.again(stored)
+        assert found.value.param == param
