@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 
 from controlplane.embedded import stack
+from controlplane.embedded.layout import REDIS_PROGRAMS
 from controlplane.embedded.postgres import Postgres
 from controlplane.embedded.redis_server import RedisServer
 from tests.support.product import Child
@@ -128,18 +129,18 @@ class ServerTarget(Target):
 def server_targets(servers: Servers) -> list[Target]:
     """Redis, and PostgreSQL last."""
     return [
-        ServerTarget(name, server, _child_of_ours(name))
-        for name, server in (("redis", servers.redis), ("postgres", servers.postgres))
+        ServerTarget("redis", servers.redis, _child_of_ours(*REDIS_PROGRAMS)),
+        ServerTarget("postgres", servers.postgres, _child_of_ours("postgres")),
     ]
 
 
-def _child_of_ours(name: str) -> int:
-    """The server of this process whose program is called so."""
+def _child_of_ours(*names: str) -> int:
+    """The server of this process whose program is called one of these."""
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
-            if name in process.name():
+            if process.name() in names:
                 return int(process.pid)
-    raise ProcessLookupError(name)
+    raise ProcessLookupError(names)
 
 
 @contextlib.contextmanager

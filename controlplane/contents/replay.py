@@ -17,6 +17,7 @@ from controlplane.core.answers import LIMIT_MAX, PageAsk
 from controlplane.core.audit.entries import Actor
 from controlplane.kernel.contents.kept import KeptContent
 from controlplane.kernel.contents.kept import body_of as said_in
+from controlplane.kernel.ids import AnyId
 from controlplane.kernel.prompts import BadValue, PromptBody
 from controlplane.tenants.models import Project
 
@@ -27,7 +28,7 @@ SHOWN_MAX = 10
 class ReplayedPrompt(msgspec.Struct, frozen=True):
     """One request by both versions; None, with the `refusal`, where the tried one refuses it."""
 
-    id: str
+    id: AnyId
     before: PromptDryRun | None
     after: PromptDryRun | None
     refusal: str = ""

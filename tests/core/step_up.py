@@ -147,6 +147,9 @@ FREE = frozenset(
         "POST /sign-in/passkey",
         "POST /account/password",
         "POST /account/sessions/others",
+        # A note of what is so
+        "POST /insights/capacity/keep",
+        "POST /api/insights/capacity/revisions",
         "POST /account/sessions/<session:session_id>",
         "POST /invitations/<invite:invitation_id>",
         f"DELETE {ORGANIZATION}/invitations/<invite:invitation_id>",

@@ -112,7 +112,8 @@ class OpenRedis(RedisServer):
     """The private Redis, and a user who may do everything: what tests bring about."""
 
     def _configuration(self) -> str:
-        return f"{super()._configuration()}user tests on >{self._password} ~* &* +@all\n"
+        allowed = f"user tests on >{self._password} ~* &* +@all\nenable-debug-command yes\n"
+        return f"{super()._configuration()}{allowed}"
 
 
 def redis_door() -> Redis:
