@@ -33,7 +33,7 @@ def test_a_template_is_made_tried_and_published(
     page.goto("/templates")
     fits(page)
     page.locator("[data-opens=new-template]").first.click()
-    page.get_by_label("Name").fill(name)
+    page.get_by_label("Name", exact=True).fill(name)
     page.get_by_role("button", name="Create", exact=True).click()
     page.wait_for_url(re.compile(f"/templates/{name}/1$"))
     page.locator("#draft-body").fill(json.dumps(BODY, indent=2))

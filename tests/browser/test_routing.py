@@ -126,7 +126,7 @@ def test_a_rule_is_built_by_keyboard_and_published_after_a_look_at_its_diff(
     page.keyboard.type("by-keyboard")
     page.keyboard.press("Tab")
     page.keyboard.type("fast, chat-fast")
-    page.get_by_label("generate", exact=True).press("Space")
+    expect(page.get_by_label("generate", exact=True)).to_be_checked()
     page.get_by_label("Model", exact=True).select_option(LARGE)
     press(f"Add step {number + 1}", f"#rule-{number}-steps-1")
     page.get_by_label("Model", exact=True).nth(1).select_option("tiny")
