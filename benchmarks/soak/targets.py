@@ -98,6 +98,10 @@ class ChildTarget(Target):
         self._child.start()
 
 
+# What a server's process may be called.
+_PROGRAMS = {"redis": REDIS_PROGRAMS, "postgres": ("postgres",)}
+
+
 class ServerTarget(Target):
     """PostgreSQL or Redis."""
 
@@ -109,7 +113,7 @@ class ServerTarget(Target):
     def processes(self) -> list[psutil.Process]:
         """The server and its backends; a new start is a new process of ours."""
         if not psutil.pid_exists(self._pid):
-            self._pid = _child_of_ours(self.name)
+            self._pid = _child_of_ours(*_PROGRAMS[self.name])
         server = psutil.Process(self._pid)
         return [server, *server.children()]
 
@@ -129,8 +133,8 @@ class ServerTarget(Target):
 def server_targets(servers: Servers) -> list[Target]:
     """Redis, and PostgreSQL last."""
     return [
-        ServerTarget("redis", servers.redis, _child_of_ours(*REDIS_PROGRAMS)),
-        ServerTarget("postgres", servers.postgres, _child_of_ours("postgres")),
+        ServerTarget(name, server, _child_of_ours(*_PROGRAMS[name]))
+        for name, server in (("redis", servers.redis), ("postgres", servers.postgres))
     ]
 
 
