@@ -81,7 +81,8 @@ def test_the_fleet_moves_by_itself_and_keeps_what_is_under_ones_hands(
     # A button that has the focus stays the same one, and a table as it was sorted.
     button = page.get_by_role("button", name=f"Drain {NODE}")
     button.evaluate("(button) => { button.marked = true; }")
-    head = page.get_by_role("columnheader", name="Node")
+    table = page.get_by_role("table", name="Nodes of the pool default")
+    head = table.get_by_role("columnheader", name="Node")
     for _ in range(2):
         head.get_by_role("button").click()
     top = page.get_by_role("rowheader").first
