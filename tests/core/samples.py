@@ -14,7 +14,6 @@ from django.utils import timezone
 from controlplane.catalog.prompts import PromptVersions, prompt_create
 from controlplane.changes.limits import LimitChanges
 from controlplane.changes.prices import PriceChanges
-from controlplane.changes.versions import ChangeVersions
 from controlplane.connections.keys import key_add
 from controlplane.contents.services import Keeping, contents_configure
 from controlplane.core.audit.entries import OPERATOR
@@ -24,6 +23,7 @@ from controlplane.fleet.services import TokenDraft, node_credential_create, toke
 from controlplane.hosts.services import DeploymentDraft, deployment_create, host_add
 from controlplane.insights.models import WorksheetRevision
 from controlplane.insights.saved import view_save
+from controlplane.kernel.ids import public_id
 from controlplane.routing.services import RuleVersions
 from controlplane.slos.models import Alert, Objective
 from controlplane.slos.services import channel_add, objective_create
@@ -242,11 +242,14 @@ def _said(cast: Cast, request: uuid.UUID) -> uuid.UUID:
 
 
 def _make_changes(cast: Cast) -> int:
-    """Drafts that say nothing, of both organizations' limits and of prices; their number."""
-    kinds: list[ChangeVersions] = [
-        LimitChanges(OPERATOR, one.id) for one in (cast.acme, cast.other)
-    ]
-    return [one.draft_create({}).version for one in [*kinds, PriceChanges(OPERATOR)]][0]
+    """Drafts of both organizations' limits and of prices, which could be put in force; their
+    number.
+    """
+    for one in (cast.acme, cast.other):
+        limit = {"of": public_id("org", one.id), "requests_per_min": 60_000}
+        LimitChanges(OPERATOR, one.id).draft_create({"limits": [limit]})
+    price = {"model": MODEL, "input_pico": 2, "cached_pico": 1, "output_pico": 3}
+    return PriceChanges(OPERATOR).draft_create({"prices": [price]}).version
 
 
 def _make_prompt(cast: Cast) -> str:
