@@ -39,6 +39,7 @@ NO_PAGES = {
     "fleet/tokens",
     "insights.csv",
     "insights/capacity.csv",
+    "insights/plan/<slug:chart>.csv",
     "insights/stages.<slug:form>",
     "invoices/<inv:invoice_id>.<slug:form>",
     "keys/create",
