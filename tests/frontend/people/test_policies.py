@@ -50,7 +50,7 @@ def test_what_is_typed_is_saved_and_shown_again(cast: Cast) -> None:
     [
         ({"tools_max": "many"}, "Tools max: Must be a whole number."),
         ({"patterns": "staff ACME"}, "Write a name, mask or refuse, and the pattern"),
-        ({"patterns": "a mask (?=x)"}, "a group that is not supported"),
+        ({"patterns": "a mask (?=x)"}, "RE2 does not take the pattern"),
         ({"patterns": "a hide x"}, "Invalid enum value"),
     ],
 )
