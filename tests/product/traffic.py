@@ -10,8 +10,8 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -155,6 +155,15 @@ def open_client(url: str) -> httpx2.AsyncClient:
     """A client of one gateway."""
     limits = httpx2.Limits(max_connections=None)
     return httpx2.AsyncClient(base_url=url, timeout=ANSWER_S_MAX, limits=limits, trust_env=False)
+
+
+@asynccontextmanager
+async def open_clients(urls: Sequence[str]) -> AsyncIterator[list[httpx2.AsyncClient]]:
+    """One for each gateway, until the block ends."""
+    made = [open_client(url) for url in urls]
+    yield made
+    for client in made:
+        await client.aclose()
 
 
 class Load:

@@ -32,7 +32,7 @@ from controlplane.core.permissions import organization_scope
 from controlplane.quotas.services import LimitedPart, rate_limit_set
 from controlplane.tenants.models import Project
 from controlplane.tenants.services import project_update
-from tests.product.traffic import Answer, ask, make_body, open_client
+from tests.product.traffic import Answer, ask, make_body, open_clients
 from tests.support.exports import days_spec
 from tests.support.money import rows
 from tests.support.orm import orm
@@ -61,10 +61,8 @@ def product(servers: Servers) -> Iterator[Product]:
 
 @pytest.fixture
 async def clients(product: Product) -> AsyncIterator[list[httpx2.AsyncClient]]:
-    made = [open_client(url) for url in product.urls]
-    yield made
-    for client in made:
-        await client.aclose()
+    async with open_clients(product.urls) as made:
+        yield made
 
 
 def demo_project() -> Project:

@@ -18,7 +18,7 @@ from controlplane.core.audit.entries import OPERATOR
 from controlplane.quotas.services import rate_limit_set
 from controlplane.tenants.keys import CreatedKey, apikey_create, apikey_revoke
 from controlplane.tenants.models import Organization, Project
-from tests.product.traffic import ask, make_body, open_client
+from tests.product.traffic import ask, make_body, open_clients
 from tests.support.orm import orm
 from tests.support.product import Plan, Product, demo_key, running_product
 from tests.support.rules import generates, publish
@@ -42,10 +42,8 @@ def product(servers: Servers) -> Iterator[Product]:
 
 @pytest.fixture
 async def clients(product: Product) -> AsyncIterator[list[httpx2.AsyncClient]]:
-    made = [open_client(url) for url in product.urls]
-    yield made
-    for client in made:
-        await client.aclose()
+    async with open_clients(product.urls) as made:
+        yield made
 
 
 @pytest.fixture

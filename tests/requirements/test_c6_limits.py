@@ -11,14 +11,13 @@ from typing import Any
 
 import httpx2
 import pytest
-from django.conf import settings
-from django.test import Client
 
 from controlplane.changes import dryruns
 from controlplane.composed.demo import MODEL
 from controlplane.kernel.ids import public_id
-from tests.product.traffic import ask, make_body, open_client
+from tests.product.traffic import ask, make_body, open_clients
 from tests.support.money import rows
+from tests.support.operator import operate
 from tests.support.orm import orm
 from tests.support.product import Plan, Product, demo_key, running_product
 from tests.support.servers import Servers
@@ -38,25 +37,8 @@ def product(servers: Servers) -> Iterator[Product]:
 @pytest.fixture
 async def clients(product: Product) -> AsyncIterator[list[httpx2.AsyncClient]]:
     """One for each gateway."""
-    made = [open_client(url) for url in product.urls]
-    yield made
-    for client in made:
-        await client.aclose()
-
-
-@orm
-def operate(method: str, path: str, body: object = None) -> dict[str, Any]:
-    """An operation on changes with the operator's token."""
-    answer = Client().generic(
-        method,
-        f"/api/{path}",
-        json.dumps({} if body is None else body),
-        content_type="application/json",
-        headers={"authorization": f"Bearer {settings.OPERATOR_TOKEN}"},
-    )
-    assert answer.status_code < 300, answer.content
-    found: dict[str, Any] = json.loads(answer.content)
-    return found
+    async with open_clients(product.urls) as made:
+        yield made
 
 
 @orm

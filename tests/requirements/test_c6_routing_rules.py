@@ -5,20 +5,18 @@ Two real gateway processes with one node; the operator works by the API, as a pr
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import httpx2
 import pytest
-from django.conf import settings
-from django.test import Client
 
 from controlplane.composed.demo import MODEL, POOL
 from controlplane.kernel.rules import draw_of
-from tests.product.traffic import Answer, ask, make_body, open_client
+from tests.product.traffic import Answer, ask, make_body, open_clients
 from tests.support.money import rows
+from tests.support.operator import operate
 from tests.support.orm import orm
 from tests.support.product import Plan, Product, running_product
 from tests.support.rules import generates
@@ -44,29 +42,12 @@ def product(servers: Servers) -> Iterator[Product]:
 @pytest.fixture
 async def clients(product: Product) -> AsyncIterator[list[httpx2.AsyncClient]]:
     """One for each gateway."""
-    made = [open_client(url) for url in product.urls]
-    yield made
-    for client in made:
-        await client.aclose()
-
-
-@orm
-def operate(method: str, path: str, body: object = None) -> dict[str, Any]:
-    """An operation on rules with the operator's token."""
-    answer = Client().generic(
-        method,
-        f"/api/routing/{path}",
-        json.dumps({} if body is None else body),
-        content_type="application/json",
-        headers={"authorization": f"Bearer {settings.OPERATOR_TOKEN}"},
-    )
-    assert answer.status_code < 300, answer.content
-    found: dict[str, Any] = json.loads(answer.content)
-    return found
+    async with open_clients(product.urls) as made:
+        yield made
 
 
 async def draft(rule: dict[str, Any]) -> int:
-    made = await operate("POST", "versions", {"rules": [rule]})
+    made = await operate("POST", "routing/versions", {"rules": [rule]})
     return int(made["version"])
 
 
@@ -92,12 +73,12 @@ async def test_c6_from_draft_to_dry_run_canary_publication_and_back(
     assert {answer.status for answer in await asked()} == {404}
 
     first = await draft(IN_FORCE)
-    await operate("POST", f"versions/{first}/publish", {"revision": 1})
+    await operate("POST", f"routing/versions/{first}/publish", {"revision": 1})
     await until(lambda: all_by("chat@1"))
 
     second = await draft(ON_TRIAL)
     start = {"revision": 1, "share_permille": SHARE_PERMILLE}
-    began = await operate("POST", f"versions/{second}/canary", start)
+    began = await operate("POST", f"routing/versions/{second}/canary", start)
     assert (began["state"], began["share_permille"]) == ("canary", SHARE_PERMILLE)
 
     async def both_arms() -> bool:
@@ -113,7 +94,7 @@ async def test_c6_from_draft_to_dry_run_canary_publication_and_back(
 
     await until(lambda: _recorded_at_least(REQUESTS), 10)
     third = await draft(ELSEWHERE)
-    found = await operate("POST", f"versions/{third}/dry-run", {"hours": 1})
+    found = await operate("POST", f"routing/versions/{third}/dry-run", {"hours": 1})
     total = found["total"]
     assert total["requests"] == total["moved"] >= REQUESTS
     assert found["out_of_service"] == total["moved"]
@@ -121,9 +102,9 @@ async def test_c6_from_draft_to_dry_run_canary_publication_and_back(
     assert move["before"] == {"model": MODEL.name, "pool": POOL}
     assert move["after"] == {"model": ALIAS, "pool": ""}
 
-    await operate("POST", f"versions/{second}/promote")
+    await operate("POST", f"routing/versions/{second}/promote")
     await until(lambda: all_by("chat@2"))
-    back = await operate("POST", "rollback")
+    back = await operate("POST", "routing/rollback")
     assert (back["version"], back["copy_of"]) == (4, first)
     await until(lambda: all_by("chat@4"))
 
@@ -136,15 +117,15 @@ async def test_c6_a_canary_is_compared_while_it_runs(
     product: Product, clients: list[httpx2.AsyncClient]
 ) -> None:
     first = await draft(IN_FORCE)
-    await operate("POST", f"versions/{first}/publish", {"revision": 1})
+    await operate("POST", f"routing/versions/{first}/publish", {"revision": 1})
     second = await draft(ON_TRIAL)
     start = {"revision": 1, "share_permille": SHARE_PERMILLE}
-    await operate("POST", f"versions/{second}/canary", start)
+    await operate("POST", f"routing/versions/{second}/canary", start)
 
     async def arms() -> list[int]:
         for client in clients:
             await ask(client, product.key, BODY)
-        report = (await operate("GET", "canary"))["canary"]
+        report = (await operate("GET", "routing/canary"))["canary"]
         errors = report["figures"][0]
         assert (errors["figure"], errors["trial"] or 0, errors["control"] or 0) == ("errors", 0, 0)
         assert (report["verdict"], report["astray"]) == ("not enough data yet", 0)
@@ -155,5 +136,5 @@ async def test_c6_a_canary_is_compared_while_it_runs(
 
     # Requests of the first seconds are left out, since gateways were still to hear of it.
     await until(both_counted, 20)
-    await operate("POST", f"versions/{second}/stop", {"reason": "enough seen"})
-    assert await operate("GET", "canary") == {"canary": None}
+    await operate("POST", f"routing/versions/{second}/stop", {"reason": "enough seen"})
+    assert await operate("GET", "routing/canary") == {"canary": None}

@@ -11,13 +11,12 @@ from typing import Any
 
 import httpx2
 import pytest
-from django.conf import settings
-from django.test import Client
 
 from controlplane.composed.demo import MODEL
 from controlplane.kernel.ids import public_id
 from tests.product.traffic import open_client
 from tests.support.money import rows
+from tests.support.operator import answered
 from tests.support.orm import orm
 from tests.support.product import Plan, Product, demo_key, running_product
 from tests.support.servers import Servers
@@ -40,17 +39,9 @@ async def client(product: Product) -> AsyncIterator[httpx2.AsyncClient]:
     await made.aclose()
 
 
-@orm
-def operate(path: str, body: object = None) -> tuple[int, dict[str, Any]]:
-    """A change by the operator's token."""
+async def operate(path: str, body: object = None) -> tuple[int, dict[str, Any]]:
     organization = public_id("org", demo_key().organization_id)
-    answer = Client().post(
-        f"/api/catalog/templates/{organization}{path}",
-        json.dumps({} if body is None else body),
-        content_type="application/json",
-        headers={"authorization": f"Bearer {settings.OPERATOR_TOKEN}"},
-    )
-    return answer.status_code, json.loads(answer.content)
+    return await answered("POST", f"catalog/templates/{organization}{path}", body)
 
 
 async def publish(name: str, body: dict[str, Any]) -> int:
