@@ -24,6 +24,7 @@ from controlplane.gateway.snapshot import KeyRecord, ModelRecord, Snapshot
 from controlplane.kernel import rules
 from controlplane.kernel.receipt import PassedStep, SizeChoice
 from inference.contract.frames import BYTES_PER_TOKEN
+from inference.contract.places import takes
 
 NOT_ALLOWED, POOL_ELSEWHERE = "model_not_allowed", "pool_elsewhere"
 NOT_FOUND = "model_not_found"
@@ -175,16 +176,16 @@ def _plan_of(
 
 def within(plan: RoutePlan, pools: Collection[str]) -> RoutePlan:
     """The plan without later steps in pools of other gateways; raises `Refusal` for the first."""
-    if not pools or all(step.pool in pools for step in plan.steps):
+    here = tuple(step for step in plan.steps if takes(pools, step.pool))
+    if len(here) == len(plan.steps):
         return plan
-    if plan.steps[0].pool not in pools:
+    if here[:1] != plan.steps[:1]:
         raise misdirected(plan.steps[0].model.name)
     unfit = (
         PassedStep(step.number, step.model.name, step.pool, POOL_ELSEWHERE)
         for step in plan.steps
-        if step.pool not in pools
+        if not takes(pools, step.pool)
     )
-    here = tuple(step for step in plan.steps if step.pool in pools)
     return structs.replace(plan, steps=here, unfit=(*plan.unfit, *unfit))
 
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from functools import cache
 from itertools import chain
 from typing import Any
 from uuid import UUID
@@ -63,8 +64,9 @@ def release() -> str:
 
 
 @register.simple_tag
+@cache
 def documentation() -> str:
-    """Where the documentation is; empty where its site has not been built."""
+    """Where the documentation is; empty where its site had not been built when this began."""
     return "/docs/" if (settings.DOCS_DIR / "index.html").exists() else ""
 
 

@@ -1,6 +1,13 @@
 """Where gateways are, and for which nodes."""
 
+from collections.abc import Collection
+
 import msgspec
+
+
+def takes(pools: Collection[str], pool: str) -> bool:
+    """Whether a gateway that names these pools, or none, is for nodes and requests of a pool."""
+    return not pools or pool in pools
 
 
 class GatewayAddress(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -13,4 +20,4 @@ class GatewayAddress(msgspec.Struct, array_like=True, frozen=True, kw_only=True)
     pools: tuple[str, ...] = ()
 
     def takes(self, pool: str) -> bool:
-        return not self.pools or pool in self.pools
+        return takes(self.pools, pool)

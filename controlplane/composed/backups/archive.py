@@ -112,7 +112,7 @@ def remove_older(folder: Path, keep: int) -> list[Path]:
 def file_facts(partial: Path) -> dict[str, FileFacts]:
     """Size and digest of every file below."""
     files = sorted(path for path in partial.rglob("*") if path.is_file())
-    return {str(path.relative_to(partial)): _facts_of(path) for path in files}
+    return {str(path.relative_to(partial)): facts_of_path(path) for path in files}
 
 
 def write_manifest(partial: Path, manifest: Manifest) -> None:
@@ -147,7 +147,7 @@ def read_manifest(backup: Path) -> Manifest:
         path = backup / name
         if not FILE_NAME.fullmatch(name) or not path.is_file():
             raise BackupError(f"{name} is missing in {backup}.")
-        if _facts_of(path) != facts:
+        if facts_of_path(path) != facts:
             raise BackupError(f"{path} is damaged: its SHA-256 is not that of the manifest.")
     return manifest
 
@@ -159,7 +159,7 @@ def check_room(folder: Path, more: int = 0) -> None:
         raise BackupError(f"Not enough disk space in {folder}: {free >> 20} MiB are free.")
 
 
-def _facts_of(path: Path) -> FileFacts:
+def facts_of_path(path: Path) -> FileFacts:
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(CHUNK_BYTES):

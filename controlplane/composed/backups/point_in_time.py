@@ -3,10 +3,8 @@
 As in "Continuous Archiving and Point-in-Time Recovery" of PostgreSQL's manual.
 """
 
-import hashlib
 import os
 import shutil
-import time
 from datetime import datetime
 from io import StringIO
 from pathlib import Path
@@ -16,17 +14,15 @@ import psycopg
 from django.conf import settings
 from django.core.management import call_command
 
-from controlplane.billing.ledger.services import sweep_holds
-from controlplane.composed.backups.archive import BackupError, check_room
+from controlplane.composed.backups.archive import BackupError, FileFacts, check_room, facts_of_path
 from controlplane.composed.backups.making import DUMP_SECONDS_MAX
 from controlplane.composed.backups.private_server import private_server
 from controlplane.composed.backups.programs import program, reading_dsn, run, writing_dsn
-from controlplane.composed.backups.restoring import RESTORE_SECONDS_MAX, verify
+from controlplane.composed.backups.restoring import RESTORE_SECONDS_MAX, bring_up
 from controlplane.embedded.layout import Layout, embedded_layout, prepare
 from controlplane.embedded.postgres import archived
-from controlplane.embedded.processes import Say
+from controlplane.embedded.processes import Say, wait_until
 
-LOOK_S = 0.5
 SIGNAL, SETTINGS, MANIFEST = "recovery.signal", "postgresql.auto.conf", "backup_manifest"
 OWN = "This is for the embedded PostgreSQL; use pg_basebackup and the WAL archive of your own."
 TEMPORARY = (
@@ -64,9 +60,7 @@ def _check(base: Path) -> None:
     manifest = msgspec.json.decode((base / MANIFEST).read_bytes())
     for each in manifest["Files"]:
         path = base / each["Path"]
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        if path.stat().st_size != each["Size"] or digest != each["Checksum"]:
+        if facts_of_path(path) != FileFacts(size=each["Size"], sha256=each["Checksum"]):
             raise BackupError(f"{path} is not as the server sent it: make another base backup.")
 
 
@@ -89,10 +83,7 @@ def restore_until(base: Path, until: datetime, say: Say) -> None:
         _await_end(say)
         # Passwords may have been replaced since.
         call_command("bootstrap_db", stdout=StringIO())
-        call_command("migrate", verbosity=0, interactive=False)
-        call_command("make_partitions", stdout=StringIO())
-        sweep_holds()
-        verify(None)
+        bring_up(None)
     say(f"the database is as of {until.isoformat()}; verify_ledger and verify_audit find nothing")
 
 
@@ -118,12 +109,13 @@ def _put(base: Path, layout: Layout, until: datetime, archive: Path) -> None:
 
 def _await_end(say: Say) -> None:
     """Until all is replayed; then nothing of the recovery stays set."""
-    deadline_s = time.monotonic() + RESTORE_SECONDS_MAX
     with psycopg.connect(writing_dsn(), autocommit=True) as connection:
         say("replaying what was written until then")
-        while connection.execute("SELECT pg_is_in_recovery()").fetchone() == (True,):
-            if time.monotonic() > deadline_s:
-                raise BackupError("Recovery takes too long; its log is log/postgres.log.")
-            time.sleep(LOOK_S)
+
+        def over() -> bool:
+            return connection.execute("SELECT pg_is_in_recovery()").fetchone() == (False,)
+
+        if not wait_until(over, seconds=RESTORE_SECONDS_MAX):
+            raise BackupError("Recovery takes too long; its log is log/postgres.log.")
         for name in TEMPORARY:
             connection.execute(f"ALTER SYSTEM RESET {name}".encode())

@@ -59,10 +59,7 @@ def restore_backup(backup: Path, passphrase: str | None, say: Say) -> Manifest:
     _restore(backup / DATABASE, say)
     _compare(manifest)
     say("rows, sums and the audit's head are as in the backup")
-    call_command("migrate", verbosity=0, interactive=False)
-    call_command("make_partitions", stdout=StringIO())
-    swept = sweep_holds()
-    verify(manifest.facts.audit_head)
+    swept = bring_up(manifest.facts.audit_head)
     say("verify_ledger and verify_audit find nothing")
     _tell(manifest, swept, say)
     return manifest
@@ -143,8 +140,19 @@ def _compare(manifest: Manifest) -> None:
     _refuse("The database is not as in the backup", found)
 
 
-def verify(head: str | None) -> None:
-    """The ledger's invariants and the audit chain, up to a head if given; raises BackupError."""
+def bring_up(head: str | None) -> Swept:
+    """Bring a database that is back to this release and to now, and verify it; raises BackupError.
+
+    The audit chain must have the head, if one is given.
+    """
+    call_command("migrate", verbosity=0, interactive=False)
+    call_command("make_partitions", stdout=StringIO())
+    swept = sweep_holds()
+    _verify(head)
+    return swept
+
+
+def _verify(head: str | None) -> None:
     with connections["owner"].cursor() as cursor:
         broken = [
             f"{finding.name} {finding.what}: {'; '.join(finding.examples)}"

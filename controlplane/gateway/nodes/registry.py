@@ -34,7 +34,7 @@ from controlplane.gateway.nodes.reports import JobTickets, LateReports, OnReport
 from controlplane.gateway.nodes.stream import JobStream
 from controlplane.gateway.ports import FleetPort, LedgerAway, NodeIdentity, Orders
 from inference.contract import frames
-from inference.contract.places import GatewayAddress
+from inference.contract.places import GatewayAddress, takes
 from inference.contract.replay import Resume
 
 log = logging.getLogger(__name__)
@@ -192,7 +192,7 @@ class Fleet:
     # What links call: `LinkHost`.
 
     def takes(self, pool: str) -> bool:
-        return not self.pools or pool in self.pools
+        return takes(self.pools, pool)
 
     def admit(self, link: NodeLink, hello: frames.Hello) -> None:
         """Take a node in, fencing an older one of its name; raises `LinkRefused`."""

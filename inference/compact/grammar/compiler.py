@@ -78,14 +78,15 @@ class GrammarMask:
     @staticmethod
     def fill_all(masks: list[tuple["GrammarMask", int]], bits: NDArray[np.uint8]) -> None:
         """In one call, on all cores, for those whose masks have been quick so far."""
-        full_s = CHOICE_CPU_S - MASK_CPU_S
-        quick = [(m, row) for m, row in masks if not m._ended and m._left_s >= full_s]
-        if len(quick) < TOGETHER_MIN:
-            quick = []
-        together = {row for _, row in quick}
+        quick: list[tuple[GrammarMask, int]] = []
+        alone: list[tuple[GrammarMask, int]] = []
         for mask, row in masks:
-            if row not in together:
-                mask.fill(bits[row].data)
+            is_quick = not mask._ended and mask._left_s >= CHOICE_CPU_S - MASK_CPU_S
+            (quick if is_quick else alone).append((mask, row))
+        if len(quick) < TOGETHER_MIN:
+            quick, alone = [], masks
+        for mask, row in alone:
+            mask.fill(bits[row].data)
         if not quick:
             return
         began_s = perf_counter()
