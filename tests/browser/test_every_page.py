@@ -88,7 +88,7 @@ def _look(page: Page) -> None:
         dialog = page.locator("main dialog, dialog#finder").nth(number)
         dialog.evaluate("(dialog) => dialog.showModal()")
         found = serious_findings(page, within=(f"#{dialog.get_attribute('id')}",))
-        assert found == [], (page.url, dialog.get_attribute("id"))
+        assert found == [], (page.url, dialog.get_attribute("id"), found)
         dialog.evaluate("(dialog) => dialog.close()")
 
 

@@ -208,7 +208,8 @@ def test_a_percentile_leads_to_a_request_that_took_so_long(site: Site, watch: Wa
     page.goto(f"/?{RANGE}")
     page.locator("a.exemplar", has=page.locator("[data-cell='ttft.p95']")).press("Enter")
     page.wait_for_url(re.compile(r"/requests(/req_[0-9a-f]{32})?\?"))
-    expect(page.locator("main")).to_contain_text("tiny")
+    # Of which model depends on what other tests asked for in these hours.
+    expect(page.locator("main")).to_contain_text(re.compile("tiny|far-away"))
 
 
 def test_live_figures_follow_traffic_within_seconds_and_can_be_paused(

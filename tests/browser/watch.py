@@ -143,7 +143,8 @@ def check(page: Page) -> None:
 
 def fits(page: Page) -> None:
     """The same as the page is now."""
-    assert serious_findings(page) == [], (page.url, page.viewport_size)
+    found = serious_findings(page)
+    assert found == [], (page.url, page.viewport_size, found)
     assert wider_than_screen(page) <= 0, (page.url, page.viewport_size)
 
 

@@ -16,7 +16,7 @@ from controlplane.composed.demo import MODEL, POOL
 from controlplane.kernel.rules import draw_of
 from tests.product.traffic import Answer, ask, make_body, open_clients
 from tests.support.money import rows
-from tests.support.operator import operate
+from tests.support.operations import operate
 from tests.support.orm import orm
 from tests.support.product import Plan, Product, running_product
 from tests.support.rules import generates

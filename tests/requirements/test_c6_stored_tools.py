@@ -16,7 +16,7 @@ from controlplane.composed.demo import MODEL
 from controlplane.kernel.ids import public_id
 from tests.product.traffic import open_client
 from tests.support.money import rows
-from tests.support.operator import answered
+from tests.support.operations import answered
 from tests.support.orm import orm
 from tests.support.product import Plan, Product, demo_key, running_product
 from tests.support.servers import Servers

@@ -88,7 +88,13 @@ def _nodes(agent: Child) -> list[psutil.Process]:
 
 
 def _serving(staff: Staff, name: str) -> dict[str, Any]:
-    wait_for(lambda: staff.deployment(name)["state"] == "serving", "a serving replica", SERVES_S)
+    def serves() -> bool:
+        found = staff.deployment(name)
+        # The agent tells its process in a report of its own, before or after the node serves.
+        known = all("pid" in replica["told"] for replica in found["placed"])
+        return known and found["state"] == "serving"
+
+    wait_for(serves, "a serving replica", SERVES_S)
     return staff.deployment(name)
 
 
@@ -220,10 +226,7 @@ def test_a_node_whose_credential_is_revoked_is_started_with_another(
     staff: Staff, agent: Child, name: str
 ) -> None:
     staff.deploy(name, engine="echo")
-    _serving(staff, name)
-    # The agent tells its process in a report of its own, before or after the node is seen to serve.
-    wait_for(lambda: "pid" in staff.deployment(name)["placed"][0]["told"], "its process", SERVES_S)
-    (before,) = staff.deployment(name)["placed"]
+    (before,) = _serving(staff, name)["placed"]
     (held,) = node_credential_active(node_name=before["node"])
     node_credential_revoke(actor=OPERATOR, credential=held, reason="leaked")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -71,6 +72,12 @@ def skips(path: Path) -> list[int]:
         and node.attr in SKIPS
         and ast.unparse(node).startswith("pytest.")
     ]
+
+
+def test_no_script_of_the_tests_hides_a_module_of_python() -> None:
+    """The folder of a script comes first in its path: `operator.py` there breaks `import re`."""
+    names = {path.stem for path in sources() if path.parent == ROOT / "tests" / "support"}
+    assert names and not names & sys.stdlib_module_names
 
 
 def test_the_product_stays_within_its_bound() -> None:
