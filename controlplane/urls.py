@@ -7,7 +7,8 @@ from pathlib import Path
 
 from django.urls import include, path
 
-from controlplane.billing.decisions import api as decisions
+from controlplane.billing.decisions.api import GrantDecision
+from controlplane.billing.decisions.services import DECISIONS
 from controlplane.billing.invoices import api as invoices
 from controlplane.billing.payments.api import stripe_events
 from controlplane.core.addresses import modules_load, paths_of
@@ -27,7 +28,7 @@ handler500 = "controlplane.core.errors.views.server_error"
 _MINE = "api/billing/organizations/<org:organization_id>"
 _WORDS = (
     (f"{_MINE}/invoices/<inv:invoice_id>.", invoices.InvoiceFile, "form", invoices.FILES),
-    (f"{_MINE}/grants/<grant:grant_id>/", decisions.GrantDecision, "decision", decisions.DECISIONS),
+    (f"{_MINE}/grants/<grant:grant_id>/", GrantDecision, "decision", DECISIONS),
     ("api/fleet/digests/<digest:digest_id>/", fleet.DigestDecision, "decision", fleet.DECISIONS),
     ("api/fleet/nodes/<path:name>/", fleet.NodeAction, "action", fleet.ACTIONS),
 )

@@ -39,13 +39,7 @@ def batch_cancel(*, actor: Actor, organization_id: uuid.UUID, batch_id: uuid.UUI
     with organization_scope([organization_id]):
         _ask("list", id=batch.id, project=batch.project.hex, cancel=True, limit=1)
         project = Project.objects.get(id=batch.project)
-        audit_record(
-            actor,
-            "batch.cancel",
-            subject=project,
-            organization_id=organization_id,
-            detail={"batch": batch.id},
-        )
+        audit_record(actor, "batch.cancel", subject=project, detail={"batch": batch.id})
 
 
 def file_parts(project: uuid.UUID, file: str) -> Iterator[str]:

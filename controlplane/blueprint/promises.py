@@ -11,12 +11,12 @@ from controlplane.blueprint.applying import Applying
 from controlplane.blueprint.tenants import organization_of
 from controlplane.core.api.shapes import read_shape
 from controlplane.core.audit.entries import Actor
-from controlplane.slos.checks import ObjectiveDraft
-from controlplane.slos.duties import duties_now, duty_hand_over
+from controlplane.kernel.measures import STAGE_NAMES
+from controlplane.slos.checks import ObjectiveDraft, StageBody
+from controlplane.slos.duties import DutyBody, duties_now, duty_hand_over
 from controlplane.slos.models import EVERYONE, NOBODY, Objective
 from controlplane.slos.selectors import objectives_living, stage_owners
 from controlplane.slos.services import (
-    STAGE_NAMES,
     objective_create,
     objective_end,
     objective_update,
@@ -58,15 +58,13 @@ def stage_step(step: Applying) -> None:
     if step.changed(*_OWNER):
         now = stage_owners()[stage]
         owned = {name: step.after.get(name, getattr(now, name)) for name in _OWNER}
-        stage_owner_set(actor=step.actor, stage=stage, **owned)
+        stage_owner_set(actor=step.actor, stage=stage, owner=StageBody(**owned))
     before, after = (step.before or {}).get("duties", {}), step.after.get("duties", {})
     for duty in sorted(before.keys() | after.keys()):
         if before.get(duty) != after.get(duty):
-            to = {"team": "", "email": "", **after.get(duty, {})}
+            to = {"team": "", "begins": timezone.now().date(), **after.get(duty, {})}
             with things.below(f"duties.{duty}"):
-                duty_hand_over(
-                    actor=step.actor, stage=stage, duty=duty, begins=timezone.now().date(), **to
-                )
+                duty_hand_over(actor=step.actor, stage=stage, duty=duty, to=DutyBody(**to))
 
 
 def objectives_now(

@@ -95,7 +95,7 @@ class WatchedFolder:
 
     def _record(self, action: str, facts: Facts) -> None:
         detail: Facts = {"folder": str(self._folder), **facts}
-        audit_record(OPERATOR, action, subject=self, organization_id=None, detail=detail)
+        audit_record(OPERATOR, action, subject=self, detail=detail)
 
     def _read(self) -> dict[str, str]:
         files = sorted(self._folder.glob(PATTERN))

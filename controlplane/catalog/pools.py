@@ -93,14 +93,7 @@ def pool_set(*, actor: Actor, draft: PoolDraft) -> Pool:
         _check(made)
         made.save()
         facts = _facts(draft)
-        audit_record(
-            actor,
-            "pool.set",
-            subject=made,
-            organization_id=None,
-            detail=facts,
-            changed=(before, facts),
-        )
+        audit_record(actor, "pool.set", subject=made, detail=facts, changed=(before, facts))
     return made
 
 

@@ -47,13 +47,7 @@ def prompt_create(
             raise ValidationError({"project": "Project not found."})
         made.full_clean()
         made.save(force_insert=True)
-        audit_record(
-            actor,
-            "prompt.create",
-            subject=made,
-            organization_id=organization_id,
-            detail={"name": name},
-        )
+        audit_record(actor, "prompt.create", subject=made, detail={"name": name})
     return made
 
 

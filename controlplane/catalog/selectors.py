@@ -75,14 +75,7 @@ def price_in_force(*, model: Model, at: datetime) -> Price | None:
         .order_by("-effective_from", "-version")
         .first()
     )
-    if row is None:
-        return None
-    return Price(
-        version=row.version,
-        input_pico=row.input_pico,
-        cached_pico=row.cached_pico,
-        output_pico=row.output_pico,
-    )
+    return None if row is None else msgspec.convert(row, Price, from_attributes=True)
 
 
 def prices_in_force(*, at: datetime) -> dict[uuid.UUID, PriceVersion]:

@@ -69,9 +69,7 @@ def model_create(*, actor: Actor, draft: ModelDraft) -> Model:
         made.full_clean()
         serving_pool(draft.pool, draft.task)
         made.save()
-        audit_record(
-            actor, "model.create", subject=made, organization_id=None, detail=dict(vars(draft))
-        )
+        audit_record(actor, "model.create", subject=made, detail=dict(vars(draft)))
     return made
 
 
@@ -90,7 +88,7 @@ def model_change(*, actor: Actor, draft: ModelDraft) -> Model:
         model.full_clean()
         model.save()
         detail = dict(vars(draft))
-        audit_record(actor, "model.change", subject=model, organization_id=None, detail=detail)
+        audit_record(actor, "model.change", subject=model, detail=detail)
     return model
 
 
@@ -104,7 +102,6 @@ def model_enable(*, actor: Actor, model: Model, enabled: bool) -> Model:
             actor,
             "model.enable",
             subject=model,
-            organization_id=None,
             detail={"name": model.name, "enabled": enabled},
             changed=({"enabled": before}, {"enabled": enabled}),
         )
@@ -118,7 +115,7 @@ def model_remove(*, actor: Actor, model: Model) -> None:
         model.enabled, model.removed_at = False, timezone.now()
         model.save(update_fields=["enabled", "removed_at"])
         facts = {"name": model.name}
-        audit_record(actor, "model.remove", subject=model, organization_id=None, detail={**facts})
+        audit_record(actor, "model.remove", subject=model, detail={**facts})
 
 
 def price_publish(
@@ -191,7 +188,6 @@ def _price_add(
             actor,
             "price.publish",
             subject=made,
-            organization_id=None,
             detail={
                 "model": model.name,
                 "version": made.version,
@@ -213,14 +209,16 @@ def _next_version(model: Model) -> int:
 
 
 def check_price(model: Model, draft: PriceDraft) -> None:
-    rates = {name: getattr(draft, name) for name in ("input_pico", "cached_pico", "output_pico")}
-    rates_check(model, **rates)
+    dearest = rates_check(model, draft)
     for name in ("batch_permille", "priority_permille"):
         if not 0 <= getattr(draft, name) <= PERMILLE_MAX:
             raise ValidationError({name: f"Must be 0 to {PERMILLE_MAX} thousandths."})
-        if max(rates.values()) * getattr(draft, name) > RATE_PICO_MAX * PERMILLE:
+        if dearest * getattr(draft, name) > RATE_PICO_MAX * PERMILLE:
             told = f"A token would cost more than {RATE_PICO_MAX} pico-USD."
             raise ValidationError({name: told})
+
+
+RATES = ("input_pico", "cached_pico", "output_pico")
 
 
 class PurchaseDraft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -234,7 +232,7 @@ class PurchaseDraft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 def purchase_set(*, actor: Actor, model: Model, draft: PurchaseDraft) -> PurchasePrice:
     """From today on a model's tokens cost this; raises ValidationError that names the field."""
     require(actor, Action.CATALOG_MANAGE)
-    rates_check(model, **asdict(draft))
+    rates_check(model, draft)
     with transaction.atomic():
         made = PurchasePrice.objects.create(
             model=model,
@@ -246,7 +244,6 @@ def purchase_set(*, actor: Actor, model: Model, draft: PurchaseDraft) -> Purchas
             actor,
             "purchase.set",
             subject=made,
-            organization_id=None,
             detail={"model": model.name, "from_day": made.from_day.isoformat(), **asdict(draft)},
         )
     return made
@@ -276,13 +273,16 @@ class Purchases:
         return next((row for row in rows if row.from_day <= day), None)
 
 
-def rates_check(model: Model, *, input_pico: int, cached_pico: int, output_pico: int) -> None:
-    """Return if a model's tokens may cost this; raises ValidationError that names the field."""
-    rates = {"input_pico": input_pico, "cached_pico": cached_pico, "output_pico": output_pico}
+def rates_check(model: Model, draft: PriceDraft | PurchaseDraft) -> int:
+    """The highest rate of what a model's tokens may cost; raises ValidationError that names the
+    field.
+    """
+    rates: dict[str, int] = {name: getattr(draft, name) for name in RATES}
     for name, rate in rates.items():
         if not 0 <= rate <= RATE_PICO_MAX:
             raise ValidationError({name: f"Must be 0 to {RATE_PICO_MAX} pico-USD per token."})
-    if cached_pico > input_pico:
+    if draft.cached_pico > draft.input_pico:
         raise ValidationError({"cached_pico": "Must not be above the price of uncached input."})
-    if model.task == Task.EMBED and output_pico:
+    if model.task == Task.EMBED and draft.output_pico:
         raise ValidationError({"output_pico": "An embedding model has no output price."})
+    return max(rates.values())

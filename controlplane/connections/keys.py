@@ -85,4 +85,4 @@ def _place(key: ConnectionKey) -> bytes:
 
 def _audit(actor: Actor, key: ConnectionKey, action: str) -> None:
     facts = {"connection": key.connection.name, "key": f"…{key.shown}"}
-    audit_record(actor, action, subject=key, organization_id=None, detail={**facts})
+    audit_record(actor, action, subject=key, detail={**facts})

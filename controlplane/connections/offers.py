@@ -127,9 +127,7 @@ def _offer(actor: Actor, connection: Connection, draft: OfferDraft) -> uuid.UUID
         digest, _ = ModelDigest.objects.get_or_create(model=model.name, digest="")
         digest_decide(actor=actor, digest=digest, approved=True)
         facts = {"connection": connection.name, "model": model.name, "upstream": draft.upstream}
-        audit_record(
-            actor, "connection.offer", subject=connection, organization_id=None, detail={**facts}
-        )
+        audit_record(actor, "connection.offer", subject=connection, detail={**facts})
     _price(actor, model, draft)
     return model.id
 
@@ -185,11 +183,5 @@ def _withdraw(actor: Actor, row: ConnectionModel) -> None:
     row.withdrawn_at = timezone.now()
     row.save(update_fields=["withdrawn_at"])
     facts = {"connection": row.connection.name, "model": row.model.name}
-    audit_record(
-        actor,
-        "connection.withdraw",
-        subject=row.connection,
-        organization_id=None,
-        detail={**facts},
-    )
+    audit_record(actor, "connection.withdraw", subject=row.connection, detail={**facts})
     model_enable(actor=actor, model=row.model, enabled=False)

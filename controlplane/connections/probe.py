@@ -74,7 +74,6 @@ def connection_test(*, actor: Actor, connection: Connection) -> Probe:
             actor,
             "connection.test",
             subject=connection,
-            organization_id=None,
             detail={"name": connection.name, "outcome": found.outcome.value},
         )
     return found

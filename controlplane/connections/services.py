@@ -136,6 +136,4 @@ def _audit(
     detail: Facts,
     changed: tuple[Facts, Facts] | None = None,
 ) -> None:
-    audit_record(
-        actor, action, subject=connection, organization_id=None, detail=detail, changed=changed
-    )
+    audit_record(actor, action, subject=connection, detail=detail, changed=changed)

@@ -132,13 +132,7 @@ def amounts_set(*, actor: Actor, connection: Connection, drafts: Sequence[Amount
                 defaults={"nano": row.nano},
             )
         facts: Facts = {"name": connection.name, "amounts": len(rows)}
-        audit_record(
-            actor,
-            "connection.amounts",
-            subject=connection,
-            organization_id=None,
-            detail=facts,
-        )
+        audit_record(actor, "connection.amounts", subject=connection, detail=facts)
     return len(rows)
 
 

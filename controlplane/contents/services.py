@@ -91,7 +91,9 @@ def contents_configure(*, actor: Actor, project: Project, keeping: Keeping) -> P
         for name, value in wanted.items():
             setattr(project, name, value)
         project.save(update_fields=[*wanted, "content_key"])
-        _note(actor, "content.configure", project, wanted, changed=(before, wanted))
+        audit_record(
+            actor, "content.configure", subject=project, detail=wanted, changed=(before, wanted)
+        )
     return project
 
 
@@ -242,7 +244,7 @@ def _read(
         size += found[-1].size
     if found:
         told: Facts = {"use": use, "requests": [one.public_id for one in found]}
-        _note(actor, "content.read", project, told)
+        audit_record(actor, "content.read", subject=project, detail=told)
     return Page(found, has_more)
 
 
@@ -250,10 +252,6 @@ def _delete(actor: Actor, project: Project, told: Facts, **which: object) -> int
     require(actor, Action.CONTENT_DELETE, project.organization_id)
     with organization_scope([project.organization_id]):
         count, _ = KeptContentRow.objects.filter(project=project.id, **which).delete()
-        _note(actor, "content.delete", project, {**told, "requests": count})
+        told = {**told, "requests": count}
+        audit_record(actor, "content.delete", subject=project, detail=told)
     return count
-
-
-def _note(actor: Actor, action: str, project: Project, told: Facts, **more: Any) -> None:
-    place = project.organization_id
-    audit_record(actor, action, subject=project, organization_id=place, detail=told, **more)

@@ -31,7 +31,6 @@ from controlplane.fleet.models import (
     NodeStatus,
 )
 from controlplane.kernel.keys import format as keys
-from controlplane.kernel.keys.format import NODE_PREFIX, digest, new_credential, redacted
 from controlplane.tenants.access import require
 from controlplane.tenants.models import User
 from controlplane.tenants.services import REASON_CHARS_MAX, clean_models, clean_name
@@ -77,7 +76,7 @@ def node_credential_create(
     require(actor, Action.FLEET_MANAGE)
     name = clean_node_name(name)
     pool_known(pool)
-    made = new_credential(NODE_PREFIX)
+    made = keys.new_credential(keys.NODE_PREFIX)
     with transaction.atomic():
         node, _ = Node.objects.update_or_create(name=name, defaults={"pool": pool})
         approved = Node.objects.filter(id=node.id)
@@ -86,9 +85,7 @@ def node_credential_create(
         approved.update(standing=NodeStatus.ACTIVE, drain_until=None)
         row = NodeCredential.objects.create(
             node=node,
-            key_id=made.key_id,
-            digest=digest(made.text, settings.KEY_PEPPER),
-            redacted=redacted(made),
+            **keys.stored(made, settings.KEY_PEPPER),
             allowed_models=clean_models(models),
             created_by=actor if isinstance(actor, User) else None,
         )
@@ -174,9 +171,7 @@ def token_create(*, actor: Actor, draft: TokenDraft) -> CreatedToken:
     made = keys.new_credential(keys.ENROL_PREFIX)
     with once(ONE_TOKEN_OF_A_FORM), transaction.atomic():
         row = EnrolmentToken.objects.create(
-            key_id=made.key_id,
-            digest=keys.digest(made.text, settings.KEY_PEPPER),
-            redacted=keys.redacted(made),
+            **keys.stored(made, settings.KEY_PEPPER),
             pool=draft.pool,
             allowed_models=clean_models(draft.models),
             approved=draft.approved,
@@ -222,9 +217,7 @@ def token_redeem(*, secret: str, name: str, pool: str) -> Enrolled:
         credential = keys.new_credential(keys.NODE_PREFIX)
         NodeCredential.objects.create(
             node=node,
-            key_id=credential.key_id,
-            digest=keys.digest(credential.text, settings.KEY_PEPPER),
-            redacted=keys.redacted(credential),
+            **keys.stored(credential, settings.KEY_PEPPER),
             allowed_models=token.allowed_models,
             created_by=token.created_by,
         )
@@ -323,7 +316,7 @@ def node_forgive(*, actor: Actor, node: Node) -> bool:
         )
         if changed:
             facts: Facts = {"name": node.name, "reason": node.quarantine_reason}
-            _audit(actor, node, "node.forgive", facts)
+            audit_record(actor, "node.forgive", subject=node, detail=facts)
     return bool(changed)
 
 
@@ -338,7 +331,8 @@ def node_allow(*, actor: Actor, node: Node, models: Iterable[str] | None) -> Non
         valid = NodeCredential.objects.filter(node=node, revoked_at=None)
         if not valid.update(allowed_models=allowed):
             raise ValidationError({"node": f"{node.name} has no credential: enrol it again."})
-        _audit(actor, node, "node.allow", {"name": node.name, "models": allowed})
+        facts: Facts = {"name": node.name, "models": allowed}
+        audit_record(actor, "node.allow", subject=node, detail=facts)
 
 
 def _move(
@@ -355,9 +349,5 @@ def _move(
             standing=after, drain_until=None
         )
         if changed:
-            _audit(actor, node, action, {"name": node.name, **detail})
+            audit_record(actor, action, subject=node, detail={"name": node.name, **detail})
     return bool(changed)
-
-
-def _audit(actor: Actor, node: Node, action: str, facts: Facts) -> None:
-    audit_record(actor, action, subject=node, detail=facts)

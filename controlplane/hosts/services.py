@@ -75,7 +75,9 @@ def host_add(*, actor: Actor, name: str) -> AddedHost:
     if not Host.objects.filter(name=name).exists() and Host.objects.count() >= HOSTS_MAX:
         raise ValidationError({"name": f"There are {HOSTS_MAX} hosts already."})
     made = keys.new_credential(keys.ENROL_PREFIX)
-    values = _secret(made) | {"token_expires_at": timezone.now() + TOKEN_LIFE}
+    values = keys.stored(made, settings.KEY_PEPPER) | {
+        "token_expires_at": timezone.now() + TOKEN_LIFE
+    }
     values |= {"enrolled_at": None, "removed_at": None}
     with transaction.atomic():
         host, _ = Host.objects.update_or_create(name=name, defaults=values)
@@ -90,7 +92,9 @@ def host_enrol(*, token: str, name: str) -> str:
         if host.name != name or host.enrolled_at or host.token_expires_at <= timezone.now():
             raise HostUnknown
         made = keys.new_credential(keys.HOST_PREFIX)
-        Host.objects.filter(id=host.id).update(**_secret(made), enrolled_at=timezone.now())
+        Host.objects.filter(id=host.id).update(
+            **keys.stored(made, settings.KEY_PEPPER), enrolled_at=timezone.now()
+        )
         detail: Facts = {"name": name, "key": keys.redacted(made)}
         audit_record(OPERATOR, "host.enrol", subject=host, detail=detail)
     return made.text
@@ -187,14 +191,6 @@ def deployment_remove(*, actor: Actor, deployment: Deployment) -> bool:
 def _commit(revision: str) -> str:
     """The commit, where the revision is one; that of a branch or tag is told by a host."""
     return revision if _COMMIT.fullmatch(revision) else ""
-
-
-def _secret(made: keys.Credential) -> dict[str, Any]:
-    return {
-        "key_id": made.key_id,
-        "digest": keys.digest(made.text, settings.KEY_PEPPER),
-        "redacted": keys.redacted(made),
-    }
 
 
 def _host_of(secret: str, prefix: str, *, lock: bool = False) -> Host:

@@ -74,7 +74,6 @@ def rate_limit_set(
             actor,
             "rate_limit.set",
             subject=subject,
-            organization_id=organization_id,
             detail={"scope": scope.value, **wanted._asdict(), **part},
             changed=(
                 {name: getattr(before, name, None) for name in wanted._fields},
@@ -120,7 +119,6 @@ def key_limits_begin(*, actor: Actor, key: ApiKey, wanted: LimitSet) -> RateLimi
             actor,
             "rate_limit.set",
             subject=key,
-            organization_id=key.organization_id,
             detail={"scope": LimitScope.KEY.value, **wanted._asdict()},
         )
     return made

@@ -7,8 +7,8 @@ from rest_framework.response import Response
 from controlplane.core.api.schema import CREATED, Whole, operation
 from controlplane.core.api.views import ApiView
 from controlplane.slos import handling, selectors, services, shapes
-from controlplane.slos.checks import ObjectiveDraft
-from controlplane.slos.duties import duties_now, duty_hand_over
+from controlplane.slos.checks import ObjectiveDraft, StageBody
+from controlplane.slos.duties import DutyBody, duties_now, duty_hand_over
 from controlplane.slos.models import EVERYONE
 from controlplane.slos.openslo.documents import Imported, openslo_export, openslo_import
 
@@ -187,34 +187,20 @@ class Stages(ApiView, at=f"{OF_ORGANIZATION}/stages"):
 
 
 class OneStage(ApiView, at="api/slos/stages/<slug:stage>"):
-    @operation(body=shapes.StageBody, answer=shapes.StageJson)
+    @operation(body=StageBody, answer=shapes.StageJson)
     def put(self, stage: str) -> shapes.StageJson:
         """Set the owner of a stage. Staff only."""
         with services.changing(self.actor(), EVERYONE):
-            body = self.body(shapes.StageBody)
-        made = services.stage_owner_set(
-            actor=self.actor(),
-            stage=stage,
-            team=body.team,
-            email=body.email,
-            budget_us=body.budget_us,
-            runbook=body.runbook,
-        )
+            owner = self.body(StageBody)
+        made = services.stage_owner_set(actor=self.actor(), stage=stage, owner=owner)
         return shapes.stage_json(made)
 
 
 class OneDuty(ApiView, at="api/slos/stages/<slug:stage>/duties/<slug:duty>"):
-    @operation(body=shapes.DutyBody, answer=shapes.StageJson)
+    @operation(body=DutyBody, answer=shapes.StageJson)
     def put(self, stage: str, duty: str) -> shapes.StageJson:
         """Hand a duty of a stage over from a day on. Staff only."""
         with services.changing(self.actor(), EVERYONE):
-            body = self.body(shapes.DutyBody)
-        duty_hand_over(
-            actor=self.actor(),
-            stage=stage,
-            duty=duty,
-            team=body.team,
-            email=body.email,
-            begins=body.begins,
-        )
+            to = self.body(DutyBody)
+        duty_hand_over(actor=self.actor(), stage=stage, duty=duty, to=to)
         return shapes.stage_json(selectors.stage_owners()[stage])

@@ -72,6 +72,15 @@ class ObjectiveDraft(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.stop_canary or self.shed_priority is not None or self.shift_version is not None
 
 
+class StageBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Who answers for a stage, within how many microseconds at p95, and by which runbook."""
+
+    team: str
+    budget_us: int
+    runbook: str
+    email: str = ""
+
+
 class Complaints:
     """Collects what is wrong, by field, and raises it together."""
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from datetime import date
 from typing import NamedTuple
 
+import msgspec
 from django.core.exceptions import ObjectDoesNotExist, ValidationError
 from django.db import transaction
 from django.utils import timezone
@@ -14,12 +15,11 @@ from django.utils import timezone
 from controlplane.core.audit.entries import Actor, audit_record
 from controlplane.core.mail import NOT_EMAIL, is_email
 from controlplane.core.permissions import Action
+from controlplane.kernel.measures import STAGE_NAMES
 from controlplane.kernel.objectives import counting
-from controlplane.kernel.spans import STAGES
 from controlplane.slos.models import NAME_CHARS_MAX, NOBODY, Duty, DutyOwner, StageOwner
 from controlplane.tenants.access import require
 
-STAGE_NAMES = tuple(name for name, _, _ in STAGES)
 HAND_OVERS_MAX = 20
 # Whose stage an indicator is of, beside those that name theirs.
 _STAGES = {
@@ -39,18 +39,25 @@ class DutyNow(NamedTuple):
     next: DutyOwner | None
 
 
-def duty_hand_over(
-    *, actor: Actor, stage: str, duty: str, team: str, email: str, begins: date
-) -> DutyOwner:
+class DutyBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Who has a duty from a day on (UTC); a blank team gives it to the stage's owner."""
+
+    team: str
+    begins: date
+    email: str = ""
+
+
+def duty_hand_over(*, actor: Actor, stage: str, duty: str, to: DutyBody) -> DutyOwner:
     """From that day on the team has the duty; a blank one gives it to the stage's owner."""
     require(actor, Action.SLO_INSTALLATION)
     if stage not in STAGE_NAMES:
         raise ObjectDoesNotExist("stage")
     if duty not in Duty.values:
         raise ValidationError({"duty": f"Must be one of {', '.join(Duty.values)}."})
+    team, begins = to.team, to.begins
     if len(team) > NAME_CHARS_MAX:
         raise ValidationError({"team": f"At most {NAME_CHARS_MAX} characters."})
-    if email and not is_email(email):
+    if to.email and not is_email(to.email):
         raise ValidationError({"email": NOT_EMAIL})
     today = timezone.now().date()
     if begins < today:
@@ -60,13 +67,12 @@ def duty_hand_over(
         if ahead.exclude(begins=begins).count() >= HAND_OVERS_MAX:
             raise ValidationError({"begins": f"At most {HAND_OVERS_MAX} hand-overs ahead."})
         made, _ = DutyOwner.objects.update_or_create(
-            stage=stage, duty=duty, begins=begins, defaults={"team": team, "email": email}
+            stage=stage, duty=duty, begins=begins, defaults={"team": team, "email": to.email}
         )
         audit_record(
             actor,
             "stage_duty.hand_over",
             subject=made,
-            organization_id=None,
             detail={"stage": stage, "duty": duty, "team": team, "begins": begins.isoformat()},
         )
     return made

@@ -26,7 +26,7 @@ from controlplane.slos import shedding
 from controlplane.slos.channels.messages import messages_queue
 from controlplane.slos.checks import chosen_rules
 from controlplane.slos.handling import silence_of
-from controlplane.slos.models import EVERYONE, Alert
+from controlplane.slos.models import Alert
 from controlplane.slos.standings import FIRING, RECOVERED, ObjectiveStatus, standings
 
 log = structlog.get_logger(__name__)
@@ -219,12 +219,10 @@ def _shift(version: int) -> str:
 
 
 def _audit(alert: Alert, action: str) -> None:
-    organization = None if alert.organization == EVERYONE else alert.organization
     audit_record(
         WATCH,
         action,
         subject=alert,
-        organization_id=organization,
         detail={
             "objective": alert.objective.name,
             "severity": alert.severity,

@@ -41,7 +41,8 @@ def alert_acknowledge(*, actor: Actor, organization: uuid.UUID, alert_id: uuid.U
         rows = Alert.objects.filter(id=alert_id, acknowledged_at=None)
         done = rows.update(acknowledged_at=timezone.now(), acknowledged_by=actor.actor_label)
         if done:
-            _audit(actor, "slo_alert.acknowledge", alert, {"objective": alert.objective.name})
+            facts: Facts = {"objective": alert.objective.name}
+            audit_record(actor, "slo_alert.acknowledge", subject=alert, detail=facts)
     return bool(done)
 
 
@@ -61,7 +62,7 @@ def alert_assign(
             _check_person(organization, email)
         alert.assignee = email
         alert.save(update_fields=["assignee"])
-        _audit(actor, "slo_alert.assign", alert, {"to": email})
+        audit_record(actor, "slo_alert.assign", subject=alert, detail={"to": email})
         if email and not own:
             Delivery.objects.get_or_create(
                 alert=alert,
@@ -108,7 +109,7 @@ def objective_silence(
                 reason=reason,
             )
         facts: Facts = {"name": objective.name, "minutes": minutes, "reason": reason}
-        _audit(actor, "objective.silence", objective, facts)
+        audit_record(actor, "objective.silence", subject=objective, detail=facts)
     return made if minutes else None
 
 
@@ -133,10 +134,5 @@ def channel_test(*, actor: Actor, organization: uuid.UUID, channel_id: uuid.UUID
             kind=channel.kind,
             due_at=timezone.now(),
         )
-        _audit(actor, "slo_channel.test", channel, {"kind": channel.kind})
+        audit_record(actor, "slo_channel.test", subject=channel, detail={"kind": channel.kind})
     return made
-
-
-def _audit(actor: Actor, action: str, subject: Alert | Objective | Channel, detail: Facts) -> None:
-    tenant = None if subject.organization == EVERYONE else subject.organization
-    audit_record(actor, action, subject=subject, organization_id=tenant, detail=detail)

@@ -58,11 +58,7 @@ def stage_budgets_learn(now: datetime) -> int:
             )
             if made:
                 audit_record(
-                    OPERATOR,
-                    "stage_owner.learn",
-                    subject=owner,
-                    organization_id=None,
-                    detail={"stage": name, **terms},
+                    OPERATOR, "stage_owner.learn", subject=owner, detail={"stage": name, **terms}
                 )
                 learned += 1
     return learned

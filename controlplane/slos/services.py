@@ -16,11 +16,19 @@ from controlplane.core.audit.entries import Actor, Facts, audit_record
 from controlplane.core.mail import NOT_EMAIL, is_email
 from controlplane.core.permissions import Action, organization_scope
 from controlplane.kernel.ids import public_id
+from controlplane.kernel.measures import STAGE_NAMES
 from controlplane.kernel.objectives.burn import MILLION
 from controlplane.kernel.objectives.counting import CACHE_HIT
-from controlplane.kernel.spans import STAGES
 from controlplane.slos.channels.delivery import EMAIL, address_check, address_kept, address_of
-from controlplane.slos.checks import Complaints, ObjectiveDraft, draft_check, owner_check, rules_of
+from controlplane.slos.checks import (
+    THRESHOLD_US_MAX,
+    Complaints,
+    ObjectiveDraft,
+    StageBody,
+    draft_check,
+    owner_check,
+    rules_of,
+)
 from controlplane.slos.models import (
     ADDRESS_CHARS_MAX,
     EVERYONE,
@@ -82,7 +90,6 @@ OBJECTIVES_MAX = 50
 CHANNELS_MAX = 10
 # A change of one of these makes other requests count, or count otherwise: a new version.
 COUNTED_BY = ("threshold", "route", "model", "project", "pool", "region", "prompt_bucket", "parts")
-STAGE_NAMES = tuple(name for name, _, _ in STAGES)
 
 
 def objective_create(*, actor: Actor, organization: uuid.UUID, draft: ObjectiveDraft) -> Objective:
@@ -149,7 +156,7 @@ def channel_add(*, actor: Actor, organization: uuid.UUID, kind: str, address: st
                 made.save(force_insert=True)
         except IntegrityError as error:
             raise ValidationError({"address": "This channel already exists."}) from error
-        _audit_channel(actor, "slo_channel.add", made)
+        audit_record(actor, "slo_channel.add", subject=made, detail={"kind": made.kind})
     return made
 
 
@@ -157,7 +164,7 @@ def channel_remove(*, actor: Actor, organization: uuid.UUID, channel_id: uuid.UU
     """No more messages there; those that wait are dropped."""
     with changing(actor, organization):
         found = Channel.objects.get(id=channel_id, organization=organization)
-        _audit_channel(actor, "slo_channel.remove", found)
+        audit_record(actor, "slo_channel.remove", subject=found, detail={"kind": found.kind})
         found.delete()
 
 
@@ -176,35 +183,22 @@ def channels_reseal(organization: uuid.UUID) -> int:
     return len(found)
 
 
-def stage_owner_set(
-    *, actor: Actor, stage: str, team: str, email: str, budget_us: int, runbook: str
-) -> StageOwner:
+def stage_owner_set(*, actor: Actor, stage: str, owner: StageBody) -> StageOwner:
     """Who answers for a stage, and within how many microseconds at p95."""
     require(actor, Action.SLO_INSTALLATION)
     if stage not in STAGE_NAMES:
         raise ObjectDoesNotExist("stage")
     wrong = Complaints()
-    owner_check(team, email, runbook, wrong)
-    wrong.unless(1 <= budget_us <= 3_600_000_000, "budget_us", "1 to 3,600,000,000 microseconds.")
+    owner_check(owner.team, owner.email, owner.runbook, wrong)
+    right = 1 <= owner.budget_us <= THRESHOLD_US_MAX
+    wrong.unless(right, "budget_us", f"1 to {THRESHOLD_US_MAX:,} microseconds.")
     wrong.raise_any()
     with transaction.atomic():
         now, _ = StageOwner.objects.update_or_create(
-            stage=stage,
-            defaults={
-                "team": team,
-                "email": email,
-                "budget_us": budget_us,
-                "learned_from": 0,
-                "runbook": runbook,
-            },
+            stage=stage, defaults={**msgspec.structs.asdict(owner), "learned_from": 0}
         )
-        audit_record(
-            actor,
-            "stage_owner.set",
-            subject=now,
-            organization_id=None,
-            detail={"stage": stage, "team": team, "budget_us": budget_us},
-        )
+        facts: Facts = {"stage": stage, "team": owner.team, "budget_us": owner.budget_us}
+        audit_record(actor, "stage_owner.set", subject=now, detail=facts)
     return now
 
 
@@ -250,15 +244,6 @@ def _facts(objective: Objective) -> Facts:
     return {**facts, "project": objective.project and public_id("proj", objective.project)}
 
 
-def _tenant(organization: uuid.UUID) -> uuid.UUID | None:
-    return None if organization == EVERYONE else organization
-
-
-def _audit_channel(actor: Actor, action: str, channel: Channel) -> None:
-    tenant, detail = _tenant(channel.organization), {"kind": channel.kind}
-    audit_record(actor, action, subject=channel, organization_id=tenant, detail={**detail})
-
-
 def _audit(
     actor: Actor,
     action: str,
@@ -271,7 +256,6 @@ def _audit(
         actor,
         action,
         subject=objective,
-        organization_id=_tenant(objective.organization),
         detail={"name": objective.name, "version": objective.version},
         changed=None if after is None else (before or {}, after),
     )

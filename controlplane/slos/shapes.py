@@ -55,27 +55,10 @@ class SilenceBody(msgspec.Struct, forbid_unknown_fields=True):
     reason: str = ""
 
 
-class DutyBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Who has a duty from a day on (UTC); a blank team gives it to the stage's owner."""
-
-    team: str
-    begins: date
-    email: str = ""
-
-
 class OpenSloBody(msgspec.Struct, forbid_unknown_fields=True):
     """OpenSLO v1 as YAML, one SLO in each document."""
 
     yaml: str
-
-
-class StageBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Who answers for a stage, within how many microseconds at p95, and by which runbook."""
-
-    team: str
-    budget_us: int
-    runbook: str
-    email: str = ""
 
 
 class AlertJson(TypedDict):

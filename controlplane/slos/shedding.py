@@ -132,10 +132,4 @@ def _told(row: Shed, actor: Actor, action: str, words: str) -> None:
     if alert is not None:
         alert.acts = [*alert.acts, words]
         alert.save(update_fields=["acts"])
-    audit_record(
-        actor,
-        action,
-        subject=row,
-        organization_id=None,
-        detail={"objective": row.objective.name, "act": words},
-    )
+    audit_record(actor, action, subject=row, detail={"objective": row.objective.name, "act": words})

@@ -19,7 +19,7 @@ from controlplane.core.jobs.once import once
 from controlplane.core.permissions import Action, organization_scope
 from controlplane.kernel.ids import public_id
 from controlplane.kernel.keys import scopes
-from controlplane.kernel.keys.format import digest, new_credential, redacted
+from controlplane.kernel.keys.format import new_credential, stored
 from controlplane.kernel.rules import PRIORITIES, PRIORITY_NORMAL
 from controlplane.tenants.access import require
 from controlplane.tenants.models import (
@@ -271,9 +271,7 @@ def _new_key(
     key = ApiKey(
         organization_id=project.organization_id,
         project=project,
-        key_id=credential.key_id,
-        digest=digest(credential.text, settings.KEY_PEPPER),
-        redacted=redacted(credential),
+        **stored(credential, settings.KEY_PEPPER),
         label=label,
         allowed_models=_listed(terms.models),
         allowed_endpoints=_listed(terms.endpoints),

@@ -23,14 +23,8 @@ from frontend.shared.asked import Asked, asked_context, asked_from, before_of, d
 def read_cache(viewer: Viewer, asked: Asked) -> figures.Read:
     """The range, the period before where it is asked for, groups, prices and causes."""
     by = asked.chosen["by"]
-    query = SeriesQuery(
-        organization=viewer.organization.id,
-        start=asked.within.start,
-        end=asked.within.end,
-        step_s=asked.within.step_s,
-        model=asked.segment.model,
-        project=asked.segment.project_id,
-    )
+    own, step_s = viewer.organization.id, asked.within.step_s
+    query = SeriesQuery(organization=own, step_s=step_s, **asked.wanted)
     names = _names(viewer, by)
     groups = _groups(query, by, names)
     return figures.Read(
@@ -69,13 +63,7 @@ def _names(viewer: Viewer, dimension: str) -> Mapping[str, str]:
 
 def _misses(viewer: Viewer, asked: Asked) -> figures.Misses | None:
     """None where the sample did not come in time: the rest of the page does without."""
-    wanted = RequestFilter(
-        organization=viewer.organization.id,
-        start=asked.within.start,
-        end=asked.within.end,
-        model=asked.segment.model,
-        project=asked.segment.project_id,
-    )
+    wanted = RequestFilter(organization=viewer.organization.id, **asked.wanted)
     return in_time(lambda: figures.count_misses(request_sample(wanted)))
 
 

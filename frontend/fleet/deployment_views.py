@@ -6,9 +6,8 @@ from typing import Any
 import msgspec
 from django import forms
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.utils import timezone
-from django.utils.cache import patch_vary_headers
 
 from controlplane.catalog.selectors import model_list
 from controlplane.core.permissions import Action
@@ -24,7 +23,7 @@ from controlplane.hosts.selectors import (
     is_fresh,
 )
 from frontend.shared import formats
-from frontend.shared.access import Viewer, page, show
+from frontend.shared.access import Viewer, moving, page, show
 from frontend.shared.addresses import page_url
 from frontend.shared.forms import JsonField, changes, cleaned, says_wrong
 from frontend.shared.snippets import agent_command
@@ -182,12 +181,8 @@ def _index(request: HttpRequest, viewer: Viewer, command: str = "") -> HttpRespo
 @page("deployments", Action.FLEET_VIEW, "GET")
 def deployments(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Hosts and deployments; htmx asks for what moves, again and again."""
-    if "HX-Request" in request.headers:
-        answer = render(request, "fleet/parts/deployments_now.html", _now(viewer))
-    else:
-        answer = _index(request, viewer)
-    patch_vary_headers(answer, ["HX-Request"])
-    return answer
+    part, now = "fleet/parts/deployments_now.html", lambda: _now(viewer)
+    return moving(request, part, now, lambda: _index(request, viewer))
 
 
 @secret_page("deployments/hosts", Action.FLEET_MANAGE, "GET", "POST")

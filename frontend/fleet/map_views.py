@@ -3,14 +3,12 @@
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
 from django.utils import timezone
-from django.utils.cache import patch_vary_headers
 
 from controlplane.composed.livemap.gather import live_map as live_map_read
 from controlplane.core.permissions import Action
 from frontend.fleet.map_layout import BOX_HEIGHT, BOX_WIDTH, DETAIL_HEIGHT, WIDTH, drawing_of
-from frontend.shared.access import Viewer, page, show
+from frontend.shared.access import Viewer, moving, page, show
 
 # So that what is gone for four seconds is shown as gone within five.
 POLL_MS = 1_000
@@ -34,10 +32,9 @@ def _now(viewer: Viewer) -> dict[str, Any]:
 @page("map", Action.FLEET_VIEW, "GET")
 def live_map(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Everything that runs; htmx asks for it again and again."""
-    if "HX-Request" in request.headers:
-        answer = render(request, "fleet/parts/map_now.html", _now(viewer))
-    else:
+
+    def whole() -> HttpResponse:
         context = _now(viewer) | {"poll_ms": POLL_MS}
-        answer = show(request, viewer, "live_map", "fleet/map.html", context)
-    patch_vary_headers(answer, ["HX-Request"])
-    return answer
+        return show(request, viewer, "live_map", "fleet/map.html", context)
+
+    return moving(request, "fleet/parts/map_now.html", lambda: _now(viewer), whole)

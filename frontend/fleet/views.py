@@ -8,9 +8,8 @@ from django import forms
 from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.utils import timezone
-from django.utils.cache import patch_vary_headers
 
 from controlplane.catalog.models import PlanMode, Pool, PoolRole, Task
 from controlplane.catalog.pools import pool_draft, pool_set
@@ -23,7 +22,7 @@ from controlplane.fleet.selectors import digest_list, fleet_get, token_list
 from controlplane.kernel.money import micro_from_usd
 from frontend.fleet.nodes import pool_panel, source_row
 from frontend.fleet.reads import FleetTimes, read_fleet_times
-from frontend.shared.access import Viewer, page
+from frontend.shared.access import Viewer, moving, page, show
 from frontend.shared.addresses import gateway_url, page_url
 from frontend.shared.asked import drawn_csv, figures_json, in_time, marks_of
 from frontend.shared.filters import RELATIVE, TimeRange, range_from, segment_from
@@ -43,7 +42,6 @@ ACTIONS: dict[str, tuple[Callable[..., bool], str]] = {
     "remove": (services.node_remove, "is removed; its credentials are revoked"),
 }
 DECISIONS = {"approve": True, "refuse": False}
-FORM_ERRORS_STATUS = 422
 SCHEDULE_CHARS_MAX = 20_000
 USD_CHARS_MAX = 20
 
@@ -147,7 +145,6 @@ def _index(
     waiting = [row for row in digest_list(user=viewer.user) if row.state == DigestState.WAITING]
     context = _now(viewer) | _times(request, viewer)
     context |= {
-        "here": "fleet",
         "poll_ms": POLL_MS,
         "digests": waiting,
         "token": token,
@@ -162,19 +159,14 @@ def _index(
         "drain_minutes": services.DRAIN_S_DEFAULT // S_PER_MIN,
         "drain_minutes_max": services.DRAIN_S_MAX // S_PER_MIN,
     }
-    status = FORM_ERRORS_STATUS if token.errors else 200
-    return render(request, "fleet/page.html", context, status=status)
+    return show(request, viewer, "fleet", "fleet/page.html", context, token.errors)
 
 
 @page("fleet", Action.FLEET_VIEW, "GET")
 def fleet(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """All pools with their nodes; htmx asks for what moves, again and again."""
-    if "HX-Request" in request.headers:
-        answer = render(request, "fleet/parts/now.html", _now(viewer))
-    else:
-        answer = _index(request, viewer, TokenForm())
-    patch_vary_headers(answer, ["HX-Request"])
-    return answer
+    part, now = "fleet/parts/now.html", lambda: _now(viewer)
+    return moving(request, part, now, lambda: _index(request, viewer, TokenForm()))
 
 
 @page("fleet/<slug:chart>.csv", Action.FLEET_VIEW, "GET")

@@ -6,10 +6,12 @@ Pure arithmetic over points that the selectors have read; percentiles come from 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from controlplane.kernel.histogram import Histogram
 from controlplane.kernel.spans import STAGES
+from controlplane.slos.models import StageOwner
+from controlplane.slos.runbooks import runbook_path
 from controlplane.telemetry.selectors import Point
 from frontend.shared import formats
 from frontend.shared.asked import Asked
@@ -50,22 +52,7 @@ BUDGETS_SHOWN = 1.5
 
 Merged = Mapping[str, Histogram]
 Points = Mapping[datetime, Point]
-
-
-class Owner(NamedTuple):
-    """Who answers for a stage, its budget at p95 in microseconds, and where its runbook is.
-
-    `judges`: the budget is one of this installation.
-    """
-
-    team: str = ""
-    email: str = ""
-    budget_us: int = 0
-    runbook: str = ""
-    judges: bool = False
-
-
-NOBODY = Owner()
+Owners = Mapping[str, StageOwner]
 
 
 @dataclass(frozen=True)
@@ -76,7 +63,7 @@ class StageRow:
     name: str
     label: str
     budget_ms: str
-    owner: Owner
+    owner: StageOwner
     cells: list[formats.Cell]
     before: formats.Cell
     count: formats.Cell
@@ -85,6 +72,10 @@ class StageRow:
     bar_width: float
     over: bool
 
+    @property
+    def runbook(self) -> str:
+        return runbook_path(self.owner.runbook)
+
 
 @dataclass(frozen=True)
 class Beside:
@@ -92,7 +83,7 @@ class Beside:
 
     spend_nano: int | None
     waits: Waits
-    owners: Mapping[str, Owner]
+    owners: Owners
 
 
 @dataclass(frozen=True)
@@ -189,15 +180,15 @@ def _stages_panel(stages: list[StageRow]) -> TablePanel:
     return TablePanel("stage-table", "The seven stages", head, rows)
 
 
-def stage_rows(everyone: Merged, before: Merged, owners: Mapping[str, Owner]) -> list[StageRow]:
+def stage_rows(everyone: Merged, before: Merged, owners: Owners) -> list[StageRow]:
     names = [name for name, _, _ in STAGES]
     rows = [
         _row(number, name, owners[name], everyone, before) for number, name in enumerate(names, 1)
     ]
-    return [*rows, _row(0, UNATTRIBUTED, NOBODY, everyone, before)]
+    return [*rows, _row(0, UNATTRIBUTED, StageOwner(budget_us=0), everyone, before)]
 
 
-def _row(number: int, name: str, owner: Owner, everyone: Merged, before: Merged) -> StageRow:
+def _row(number: int, name: str, owner: StageOwner, everyone: Merged, before: Merged) -> StageRow:
     found, budget_us = everyone.get(name), owner.budget_us
     slow = found.percentile(0.95) if found and budget_us else None
     # A percentile of too few values is no ground for a verdict.

@@ -7,25 +7,13 @@ from uuid import UUID
 from controlplane.billing.ledger.selectors import spend_nano
 from controlplane.fleet.overview import waiting_of
 from controlplane.kernel.measures import SAMPLES
-from controlplane.slos.runbooks import runbook_path
+from controlplane.slos.models import StageOwner
 from controlplane.slos.selectors import stage_owners
 from controlplane.telemetry.selectors import Point, SeriesQuery, series_read
 from controlplane.telemetry.tiers import step_floor
-from frontend.overview.figures import EVERYONE, Beside, Overview, Owner, make_overview
+from frontend.overview.figures import EVERYONE, Beside, Overview, make_overview
 from frontend.shared.asked import Asked, before_of, in_time
-from frontend.shared.filters import Segment, TimeRange
 from frontend.shared.tiles import OWN, Waits
-
-
-def owners_now() -> dict[str, Owner]:
-    """All seven; one that nobody took has its public budget."""
-    return {
-        name: Owner(
-            owner.team, owner.email, owner.budget_us, runbook_path(owner.runbook), owner.judges
-        )
-        for name, owner in stage_owners().items()
-    }
-
 
 # Writers write a minute's last state some seconds after it is over.
 REREAD = timedelta(minutes=2)
@@ -36,14 +24,11 @@ def _query(organization: UUID, asked: Asked, *, shared: bool) -> SeriesQuery:
     """`shared` reads figures of all tenants, too."""
     return SeriesQuery(
         organization=organization,
-        start=asked.within.start,
-        end=asked.within.end,
         step_s=asked.within.step_s,
         everyone=EVERYONE if shared else (),
         own=OWN,
         gauges=SAMPLES if shared else (),
-        model=asked.segment.model,
-        project=asked.segment.project_id,
+        **asked.wanted,
     )
 
 
@@ -51,29 +36,20 @@ def _before(organization: UUID, asked: Asked, *, shared: bool) -> dict[datetime,
     return before_of(replace(_query(organization, asked, shared=shared), gauges=()), asked)
 
 
-def _spend(organization: UUID, segment: Segment, within: TimeRange) -> int | None:
-    return in_time(
-        lambda: spend_nano(
-            organization=organization,
-            start=within.start,
-            end=within.end,
-            model=segment.model,
-            project=segment.project_id,
-        )
-    )
+def _spend(organization: UUID, asked: Asked) -> int | None:
+    return in_time(lambda: spend_nano(organization=organization, **asked.wanted))
 
 
 def read_overview(organization: UUID, asked: Asked, now: datetime, *, shared: bool) -> Overview:
     """Everything read anew; `shared` with figures of all tenants."""
-    within = asked.within
     return make_overview(
         series_read(_query(organization, asked, shared=shared)),
         asked,
         now,
         beside=Beside(
-            spend_nano=_spend(organization, asked.segment, within),
+            spend_nano=_spend(organization, asked),
             waits=Waits(*waiting_of(organization, now)),
-            owners=owners_now(),
+            owners=stage_owners(),
         ),
         before=_before(organization, asked, shared=shared),
     )
@@ -88,7 +64,7 @@ class RollingOverview:
         self._points: dict[datetime, Point] = {}
         self._read_to: datetime | None = None
         self._spend: int | None = None
-        self._owners: dict[str, Owner] = {}
+        self._owners: dict[str, StageOwner] = {}
         self._spend_at: datetime | None = None
         self._before: dict[datetime, Point] | None = None
         self._before_of: datetime | None = None
@@ -117,8 +93,8 @@ class RollingOverview:
     def _read_rest(self, asked: Asked, now: datetime) -> None:
         """What changes slowly: money, owners, and the past, which moves on with the range."""
         if self._spend_at is None or (now - self._spend_at).total_seconds() > SPEND_AGE_S_MAX:
-            self._spend = _spend(self._organization, asked.segment, asked.within)
-            self._owners = owners_now()
+            self._spend = _spend(self._organization, asked)
+            self._owners = stage_owners()
             self._spend_at = now
         if self._before_of != asked.within.steps[0]:
             self._before = _before(self._organization, asked, shared=self._shared)

@@ -1,7 +1,6 @@
 """Wallet: what a prepaid organization has left; and grants, which staff give, large ones by two."""
 
 import uuid
-from collections.abc import Callable
 
 from django.conf import settings
 from django.contrib import messages
@@ -12,7 +11,7 @@ from django.shortcuts import redirect, render
 
 from controlplane.billing.approvals import models
 from controlplane.billing.approvals.selectors import grant_get, grant_list, grants_pending
-from controlplane.billing.decisions.services import grant_approve, grant_refuse
+from controlplane.billing.decisions.services import DECISIONS
 from controlplane.billing.documents.lines import NANO_PER_CENT
 from controlplane.billing.documents.text import cents_text
 from controlplane.billing.ledger import accounts
@@ -31,10 +30,6 @@ from frontend.shared.forms import changes, nano_of, page_asked, says_wrong
 from frontend.shared.stepup import stepped_up
 
 NO_LINK = "Online payment is not set up. Contact the operator of this installation."
-DECISIONS: dict[str, Callable[..., models.WalletGrant]] = {
-    "approve": grant_approve,
-    "refuse": grant_refuse,
-}
 
 
 def cents_of(text: str, field: str) -> int:

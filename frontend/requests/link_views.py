@@ -11,7 +11,6 @@ from controlplane.billing.cells import NANO_PLACES, Cell, Column, Value, decimal
 from controlplane.core.permissions import Action
 from controlplane.kernel.ids import public_id
 from controlplane.kernel.limits import ReachedLimit
-from controlplane.kernel.measures import STAGE_NAMES
 from controlplane.kernel.receipt import NONE
 from controlplane.telemetry.models import RequestRecord
 from controlplane.telemetry.reading import TooMuchToRead
@@ -21,10 +20,9 @@ from frontend.requests.views import key_label, key_labels
 from frontend.shared.access import Viewer, page
 from frontend.shared.asked import in_time
 from frontend.shared.filters import filters_from, range_from, request_filter
+from frontend.shared.formats import EXEMPLARS
 from frontend.shared.panels import columns_csv
 
-# Of what requests are kept as examples.
-EXEMPLARS = frozenset(("total", "ttft", *STAGE_NAMES))
 VALUE_DIGITS_MAX = 15
 COLUMNS = (
     Column("request", Cell.TEXT, "Its id."),

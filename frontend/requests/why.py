@@ -6,6 +6,8 @@ Sentences made of what was recorded; nothing is asked of the gateway and nothing
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from controlplane.billing.ledger.models import JournalEntry, Transfer, TransferKind
 from controlplane.catalog.models import PriceVersion
 from controlplane.kernel.money import usd_short, usd_text
@@ -260,12 +262,7 @@ def _terms(line: Transfer, price: PriceVersion | None) -> str:
     if price is None:
         return ""
     told = ", agreed for this project alone" if price.project_id else ""
-    listed = Price(
-        version=price.version,
-        input_pico=price.input_pico,
-        cached_pico=price.cached_pico,
-        output_pico=price.output_pico,
-    )
+    listed = msgspec.convert(price, Price, from_attributes=True)
     paid = (line.input_pico, line.cached_pico, line.output_pico)
     for permille, why in (
         (PERMILLE, ""),

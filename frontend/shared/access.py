@@ -13,6 +13,7 @@ from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render, resolve_url
+from django.utils.cache import patch_vary_headers
 from django.views.decorators.cache import cache_control
 from django.views.decorators.http import require_http_methods
 
@@ -175,6 +176,19 @@ def show(
     """The page below its entry `here` of the navigation; 422 where something typed is `wrong`."""
     whole = {"viewer": viewer, "here": here, **context}
     return render(request, template, whole, status=422 if wrong else 200)
+
+
+def moving(
+    request: HttpRequest,
+    part: str,
+    now: Callable[[], dict[str, Any]],
+    whole: Callable[[], HttpResponse],
+) -> HttpResponse:
+    """A page of which htmx asks for the template `part` again and again, with what is so now."""
+    again = "HX-Request" in request.headers
+    answer = render(request, part, now()) if again else whole()
+    patch_vary_headers(answer, ["HX-Request"])
+    return answer
 
 
 def notice(

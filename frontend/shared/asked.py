@@ -80,6 +80,13 @@ class Asked:
     def query(self) -> str:
         return urlencode({**self.within.query, **self.kept})
 
+    @property
+    def wanted(self) -> dict[str, Any]:
+        """Range, model and project, by the names that all reads have for them."""
+        within, segment = self.within, self.segment
+        named = {"model": segment.model, "project": segment.project_id}
+        return {"start": within.start, "end": within.end, **named}
+
 
 def asked_from(query: Mapping[str, str], now: datetime, choices: Sequence[Choice] = ()) -> Asked:
     """The question in a URL; what cannot be read is left out and told in `complaint`."""

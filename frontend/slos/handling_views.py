@@ -18,7 +18,7 @@ INSTALLATION = "installation"
 @changes("slos/alerts/<alert:alert_id>", Action.SLO_VIEW, "slos")
 def slo_alert_handle(request: HttpRequest, viewer: Viewer, alert_id: uuid.UUID) -> str:
     """Acknowledge it, or say who takes care of it."""
-    organization = _of(request, viewer)
+    organization = asked_of(request, viewer)
     act = request.POST.get("act", "")
     if act == "acknowledge":
         first = handling.alert_acknowledge(
@@ -41,7 +41,7 @@ def slo_silence(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) -
     if not (text.isascii() and text.isdecimal()):
         raise ValidationError({"minutes": "Must be a whole number."})
     found = selectors.objective_get(
-        actor=viewer.user, organization=_of(request, viewer), objective_id=objective_id
+        actor=viewer.user, organization=asked_of(request, viewer), objective_id=objective_id
     )
     made = handling.objective_silence(
         actor=viewer.user,
@@ -58,10 +58,11 @@ def slo_silence(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) -
 def slo_channel_test(request: HttpRequest, viewer: Viewer, channel_id: uuid.UUID) -> str:
     """Send a test to a channel."""
     handling.channel_test(
-        actor=viewer.user, organization=_of(request, viewer), channel_id=channel_id
+        actor=viewer.user, organization=asked_of(request, viewer), channel_id=channel_id
     )
     return "A test is sent within ten seconds; the messages below say what came of it."
 
 
-def _of(request: HttpRequest, viewer: Viewer) -> uuid.UUID:
+def asked_of(request: HttpRequest, viewer: Viewer) -> uuid.UUID:
+    """Whose objectives a form is about."""
     return EVERYONE if request.POST.get("of") == INSTALLATION else viewer.organization.id

@@ -24,7 +24,7 @@ from frontend.shared.forms import changes, says_wrong
 from frontend.shared.panels import TablePanel, panel_csv
 from frontend.shared.plots.marks import marked
 from frontend.slos import objectives
-from frontend.slos.handling_views import INSTALLATION, SILENCES
+from frontend.slos.handling_views import INSTALLATION, SILENCES, asked_of
 from frontend.slos.plots import burn_down_figure
 from frontend.slos.worst import read_worst
 
@@ -157,7 +157,7 @@ def slo_burn_csv(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) 
 
 @changes("slos/new", Action.SLO_VIEW, "slos")
 def slo_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    organization = _asked(request, viewer)
+    organization = asked_of(request, viewer)
     _may_change(viewer, organization)
     made = services.objective_create(
         actor=viewer.user,
@@ -190,7 +190,7 @@ def slo_change(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) ->
 @changes("slos/channels", Action.SLO_VIEW, "slos", confirmed=True)
 def slo_channel_add(request: HttpRequest, viewer: Viewer) -> HttpResponse | str:
     """Tell one more address; a webhook's secret is shown on the next page, and only there."""
-    organization = _asked(request, viewer)
+    organization = asked_of(request, viewer)
     _may_change(viewer, organization)
     kind = request.POST.get("kind", "")
     made = services.channel_add(
@@ -209,7 +209,7 @@ def slo_channel_add(request: HttpRequest, viewer: Viewer) -> HttpResponse | str:
 
 @page("slos/channels/<channel:channel_id>", Action.SLO_VIEW, "POST")
 def slo_channel_remove(request: HttpRequest, viewer: Viewer, channel_id: uuid.UUID) -> HttpResponse:
-    organization = _asked(request, viewer)
+    organization = asked_of(request, viewer)
     services.channel_remove(actor=viewer.user, organization=organization, channel_id=channel_id)
     messages.success(request, "The channel no longer receives alerts.")
     return redirect("slos")
@@ -224,7 +224,7 @@ def slo_openslo(request: HttpRequest, viewer: Viewer) -> HttpResponse | str:
         answer = HttpResponse(text, content_type="application/yaml; charset=utf-8")
         answer["Content-Disposition"] = 'attachment; filename="sluice-slos.yaml"'
         return answer
-    organization = _asked(request, viewer)
+    organization = asked_of(request, viewer)
     _may_change(viewer, organization)
     done = openslo_import(
         actor=viewer.user, organization=organization, text=request.POST.get("yaml", "")
@@ -250,10 +250,6 @@ def _may_change(viewer: Viewer, organization: uuid.UUID) -> None:
     """Say no before a form is read; raises PermissionDenied."""
     with services.changing(viewer.user, organization):
         return
-
-
-def _asked(request: HttpRequest, viewer: Viewer) -> uuid.UUID:
-    return EVERYONE if request.POST.get("of") == INSTALLATION else viewer.organization.id
 
 
 def _find(viewer: Viewer, objective_id: uuid.UUID) -> tuple[uuid.UUID, selectors.BurnDown]:

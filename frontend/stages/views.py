@@ -14,7 +14,14 @@ from controlplane.core.permissions import Action
 from controlplane.kernel.histogram import Histogram
 from controlplane.kernel.objectives.counting import STAGE
 from controlplane.slos import selectors, services
-from controlplane.slos.duties import DutyNow, duties_now, duty_hand_over, indicator_owners
+from controlplane.slos.checks import StageBody
+from controlplane.slos.duties import (
+    DutyBody,
+    DutyNow,
+    duties_now,
+    duty_hand_over,
+    indicator_owners,
+)
 from controlplane.slos.learning import REQUESTS_MIN
 from controlplane.slos.models import EVERYONE, NOBODY, Alert, Duty, StageOwner
 from controlplane.slos.runbooks import runbook_path, runbook_slugs, runbook_text
@@ -98,10 +105,12 @@ def stage_save(request: HttpRequest, viewer: Viewer, stage: str) -> str:
     services.stage_owner_set(
         actor=viewer.user,
         stage=stage,
-        team=posted.get("team", "").strip(),
-        email=posted.get("email", "").strip(),
-        budget_us=_microseconds(posted.get("budget_ms", "")),
-        runbook=posted.get("runbook", "").strip(),
+        owner=StageBody(
+            team=posted.get("team", "").strip(),
+            email=posted.get("email", "").strip(),
+            budget_us=_microseconds(posted.get("budget_ms", "")),
+            runbook=posted.get("runbook", "").strip(),
+        ),
     )
     return f"The owner of {LABELS[stage]} is saved."
 
@@ -114,14 +123,9 @@ def stage_duty_save(request: HttpRequest, viewer: Viewer, stage: str) -> str:
         begins = date.fromisoformat(posted.get("begins", ""))
     except ValueError:
         raise ValidationError({"begins": "Must be a date such as 2026-12-01."}) from None
-    made = duty_hand_over(
-        actor=viewer.user,
-        stage=stage,
-        duty=posted.get("duty", ""),
-        team=posted.get("team", "").strip(),
-        email=posted.get("email", "").strip(),
-        begins=begins,
-    )
+    email = posted.get("email", "").strip()
+    to = DutyBody(team=posted.get("team", "").strip(), begins=begins, email=email)
+    made = duty_hand_over(actor=viewer.user, stage=stage, duty=posted.get("duty", ""), to=to)
     return f"{made.team or 'The stage owner'} has {made.duty} from {made.begins} on."
 
 

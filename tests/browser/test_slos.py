@@ -11,6 +11,7 @@ from playwright.sync_api import expect
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.permissions import organization_scope
 from controlplane.slos import evaluate, upkeep
+from controlplane.slos.checks import StageBody
 from controlplane.slos.models import EVERYONE, Change, Objective
 from controlplane.slos.services import objective_create, stage_owner_set
 from controlplane.slos.standings import floor
@@ -68,9 +69,10 @@ def objectives(site: Site) -> None:
             upkeep.counts_roll_up(now)
         evaluate.objectives_evaluate(now)
         stage_owner_set(
-            actor=OPERATOR, stage="s1_admission", team="edge", email="edge@example.org",
-            budget_us=5_000, runbook="s1-admission",
-        )  # fmt: skip
+            actor=OPERATOR,
+            stage="s1_admission",
+            owner=StageBody("edge", 5_000, "s1-admission", "edge@example.org"),
+        )
 
     elsewhere(prepare)
 

@@ -16,7 +16,8 @@ from controlplane.kernel.objectives.counting import COMPOSITES, INDICATORS
 from controlplane.kernel.spans import STAGES
 from controlplane.slos import selectors, services
 from controlplane.slos.channels import words
-from controlplane.slos.duties import duties_now, duty_hand_over
+from controlplane.slos.checks import StageBody
+from controlplane.slos.duties import DutyBody, duties_now, duty_hand_over
 from controlplane.slos.models import EVERYONE, Alert
 from controlplane.slos.runbooks import runbook_of, runbook_slugs
 from controlplane.tenants.models import User
@@ -51,12 +52,13 @@ def test_staff_give_a_stage_its_owner_and_everybody_sees_it(database: str) -> No
 def test_what_is_wrong_with_an_owner_is_told_at_its_field(database: str) -> None:
     wrong = {"team": "", "email": "x", "budget_us": 0, "runbook": "none"}
     with pytest.raises(ValidationError) as caught:
-        services.stage_owner_set(actor=OPERATOR, stage="s1_admission", **wrong)  # type: ignore[arg-type]
+        services.stage_owner_set(actor=OPERATOR, stage="s1_admission", owner=StageBody(**wrong))  # type: ignore[arg-type]
     assert set(caught.value.message_dict) == {"team", "email", "budget_us", "runbook"}
     with pytest.raises(ObjectDoesNotExist):
-        services.stage_owner_set(actor=OPERATOR, stage="s8", **OWNER)  # type: ignore[arg-type]
+        services.stage_owner_set(actor=OPERATOR, stage="s8", owner=StageBody(**OWNER))  # type: ignore[arg-type]
     with pytest.raises(PermissionDenied):
-        services.stage_owner_set(actor=make_cast().alice, stage="s7_bill", **OWNER)  # type: ignore[arg-type]
+        owner = StageBody(**OWNER)  # type: ignore[arg-type]
+        services.stage_owner_set(actor=make_cast().alice, stage="s7_bill", owner=owner)
 
 
 def test_an_alert_of_a_stage_names_who_answers_for_it(database: str) -> None:
@@ -130,8 +132,10 @@ def test_what_is_wrong_with_a_hand_over_is_told_at_its_field(
     database: str, changed: dict[str, Any], field: str
 ) -> None:
     usual = {"duty": "index", "team": "us", "email": "", "begins": datetime.now(UTC).date()}
+    wanted: dict[str, Any] = {**usual, **changed}
+    duty = wanted.pop("duty")
     with pytest.raises(ValidationError) as caught:
-        duty_hand_over(actor=OPERATOR, stage="s4_route", **{**usual, **changed})
+        duty_hand_over(actor=OPERATOR, stage="s4_route", duty=duty, to=DutyBody(**wanted))
     assert set(caught.value.message_dict) == {field}
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.kernel.spans import STAGES
+from controlplane.slos.checks import StageBody
 from controlplane.slos.learning import REQUESTS_MIN, learned_us, stage_budgets_learn
 from controlplane.slos.models import StageOwner
 from controlplane.slos.selectors import stage_owners
@@ -32,9 +33,7 @@ def test_budgets_are_learned_once_and_never_over_those_that_somebody_set() -> No
     assert not any(owner.judges for owner in stage_owners().values())
     store([make_record() for _ in range(REQUESTS_MIN - 1)])
     assert stage_budgets_learn(now) == 0
-    stage_owner_set(
-        actor=OPERATOR, stage="s7_bill", team="money", email="", budget_us=7, runbook="s7-bill"
-    )
+    stage_owner_set(actor=OPERATOR, stage="s7_bill", owner=StageBody("money", 7, "s7-bill"))
     store([make_record()])
     assert stage_budgets_learn(now + timedelta(minutes=1)) == len(STAGES) - 1
     found = stage_owners()
@@ -46,7 +45,5 @@ def test_budgets_are_learned_once_and_never_over_those_that_somebody_set() -> No
     audited = rows("SELECT detail FROM audit_entries WHERE action = 'stage_owner.learn'")
     assert len(audited) == len(STAGES) - 1
     # What was learned is replaced by what somebody sets.
-    stage_owner_set(
-        actor=OPERATOR, stage="s5_infer", team="gpus", email="", budget_us=9, runbook="s5-infer"
-    )
+    stage_owner_set(actor=OPERATOR, stage="s5_infer", owner=StageBody("gpus", 9, "s5-infer"))
     assert StageOwner.objects.get(stage="s5_infer").learned_from == 0

@@ -91,7 +91,6 @@ def grant_audit(actor: Actor, grant: WalletGrant, word: str) -> None:
         actor,
         f"wallet.{word}",
         subject=grant,
-        organization_id=grant.organization,
         detail={
             "kind": grant.kind,
             "nano": grant.amount_nano,

@@ -100,7 +100,6 @@ def budget_plan(*, actor: Actor, subject: Subject, draft: BudgetDraft) -> None:
             actor,
             "budget.set",
             subject=about,
-            organization_id=organization,
             detail={
                 "scope": scope_of(subject).value,
                 **part,
@@ -121,7 +120,7 @@ def budget_end(*, actor: Actor, subject: Subject) -> None:
             organization, budget_id(subject), scope_of(subject), BudgetTerms(), UNLIMITED_NANO
         )
         about, part = _audited(subject)
-        audit_record(actor, "budget.end", subject=about, organization_id=organization, detail=part)
+        audit_record(actor, "budget.end", subject=about, detail=part)
 
 
 def budget_set(organization: UUID, subject: UUID, *, scope: BudgetScope, limit_nano: int) -> None:

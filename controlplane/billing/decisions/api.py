@@ -1,24 +1,17 @@
 """Decisions under /api/billing/: what waits for a second person, and that person's word."""
 
-from collections.abc import Callable
 from uuid import UUID
 
 from rest_framework.response import Response
 
 from controlplane.billing.api import MoneyView
-from controlplane.billing.approvals.models import WalletGrant
 from controlplane.billing.approvals.selectors import grant_get, grants_pending
 from controlplane.billing.approvals.shapes import GrantJson, grant_json
-from controlplane.billing.decisions.services import grant_approve, grant_refuse
+from controlplane.billing.decisions.services import DECISIONS
 from controlplane.core.api.schema import Whole, operation
 from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
 from controlplane.tenants.access import require
-
-DECISIONS: dict[str, Callable[..., WalletGrant]] = {
-    "approve": grant_approve,
-    "refuse": grant_refuse,
-}
 
 
 class GrantDecision(MoneyView):

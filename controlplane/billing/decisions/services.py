@@ -58,6 +58,12 @@ def grant_refuse(*, actor: Actor, grant: WalletGrant) -> WalletGrant:
     return made
 
 
+DECISIONS: dict[str, Callable[..., WalletGrant]] = {
+    "approve": grant_approve,
+    "refuse": grant_refuse,
+}
+
+
 def _decide(actor: Actor, grant: WalletGrant, state: GrantState) -> WalletGrant:
     """The row as decided; the condition picks one of two who decide at once."""
     decided = WalletGrant.objects.filter(id=grant.id, state=GrantState.PENDING).update(

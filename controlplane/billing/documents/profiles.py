@@ -52,13 +52,7 @@ def billing_profile_set(
         made, _ = models.BillingProfile.objects.update_or_create(
             organization=organization_id, defaults=wanted
         )
-        audit_record(
-            actor,
-            "billing_profile.set",
-            subject=made,
-            organization_id=organization_id,
-            detail=wanted,
-        )
+        audit_record(actor, "billing_profile.set", subject=made, detail=wanted)
     return made
 
 

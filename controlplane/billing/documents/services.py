@@ -77,7 +77,6 @@ def document_keep(actor: Actor, made: Invoice) -> None:
         actor,
         f"{made.kind}.issue",
         subject=made,
-        organization_id=made.organization,
         detail={
             "number": made.title,
             "period": made.period,

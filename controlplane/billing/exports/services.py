@@ -69,7 +69,6 @@ def export_create(*, actor: Actor, spec: ExportSpec, enqueue: Enqueue) -> Export
             actor,
             "export.create",
             subject=made,
-            organization_id=spec.organization,
             detail={
                 "kind": spec.kind.value,
                 "grain": spec.grain.value,

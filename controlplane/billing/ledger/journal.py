@@ -85,7 +85,6 @@ def journal_book(**booking: Unpack[Booking]) -> JournalEntry:
                 actor,
                 f"journal.{entry.kind}",
                 subject=entry,
-                organization_id=organization,
                 detail={
                     "debit": account_text(entry.debit),
                     "credit": account_text(entry.credit),

@@ -130,7 +130,6 @@ def period_close_now(
                 actor,
                 "period.close",
                 subject=Organization.objects.get(id=organization),
-                organization_id=organization,
                 detail={
                     "period": period.name,
                     "transfers": control.transfers,
@@ -254,13 +253,7 @@ def period_close_ask(
         # The other's may have ended in the meantime.
         found = rows.filter(state__in=AT_WORK).first() or rows.latest("created_at")
         if found.id == made.id:
-            audit_record(
-                actor,
-                "period.close_ask",
-                subject=made,
-                organization_id=organization,
-                detail={"period": period.name},
-            )
+            audit_record(actor, "period.close_ask", subject=made, detail={"period": period.name})
         transaction.on_commit(lambda: enqueue(organization, found.id))
     return found
 

@@ -76,7 +76,6 @@ def payment_order_create(
             actor,
             "payment_order.create",
             subject=made,
-            organization_id=organization_id,
             detail={"amount_cents": amount_cents, "invoice": invoice.title if invoice else None},
         )
     return made
@@ -209,7 +208,6 @@ def _book(actor: Actor, payment: Payment, approved_by: str | None = None) -> Non
         actor,
         "payment.book",
         subject=payment,
-        organization_id=organization,
         detail={
             "provider": payment.provider,
             "reference": payment.reference,

@@ -81,12 +81,7 @@ class Terms(msgspec.Struct):
         """What was agreed on for a model; None where nothing was."""
         if model != self.model:
             return (self.others or {}).get(model)
-        return Price(
-            version=self.version,
-            input_pico=self.input_pico,
-            cached_pico=self.cached_pico,
-            output_pico=self.output_pico,
-        )
+        return msgspec.convert(self, Price, from_attributes=True)
 
 
 class PostgresLedger:

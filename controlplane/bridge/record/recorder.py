@@ -154,7 +154,7 @@ class PostgresRecorder:
             self.dropped += 1
         self._rows.append(record)
         self.objectives.count(record)
-        self._minutes.add(record, wall_s())
+        self._minutes.at(wall_s()).add(record)
         self._uncounted.append(record)
         if len(self._uncounted) >= ROWS_MAX:
             self._count()
@@ -165,16 +165,16 @@ class PostgresRecorder:
             self._timer = loop.call_later(ROWS_FLUSH_S, self._flush_rows)
 
     def sample(self, depths: Iterable[series.QueueDepth]) -> None:
-        self._minutes.sample(depths, wall_s())
+        self._minutes.at(wall_s()).sample(depths)
 
     def drafts(self, taken: Iterable[DraftedTokens]) -> None:
         """Count tokens that nodes drafted since the last call."""
-        self._minutes.drafts(taken, wall_s())
+        self._minutes.at(wall_s()).drafts(taken)
 
     def note(self, samples: Iterable[series.GaugeSample]) -> None:
-        now_s = wall_s()
+        minute = self._minutes.at(wall_s())
         for sample in samples:
-            self._minutes.note(sample, now_s)
+            minute.note(sample)
 
     def connected(self) -> None:
         """Nothing must come first: every write can be repeated."""

@@ -302,21 +302,8 @@ class Minutes:
         self.overflowed = 0
         self.forgotten = 0
 
-    def add(self, record: FinishedRequest, now_s: float) -> None:
-        """Count a request in the minute in which it finished."""
-        self._minute(now_s).add(record)
-
-    def sample(self, depths: Iterable[QueueDepth], now_s: float) -> None:
-        self._minute(now_s).sample(depths)
-
-    def drafts(self, taken: Iterable[DraftedTokens], now_s: float) -> None:
-        self._minute(now_s).drafts(taken)
-
     def kept(self) -> list[Minute]:
         return list(self._minutes.values())
-
-    def note(self, sample: GaugeSample, now_s: float) -> None:
-        self._minute(now_s).note(sample)
 
     def fold(self, *, narrow: bool) -> bool:
         """Add some requests to their series; whether any are left, as for a minute."""
@@ -332,7 +319,8 @@ class Minutes:
         """Minutes with something to write, oldest first."""
         return [minute for minute in self._minutes.values() if not minute.clean]
 
-    def _minute(self, now_s: float) -> Minute:
+    def at(self, now_s: float) -> Minute:
+        """The minute in which something is counted now."""
         start_s = int(now_s) // MINUTE_S * MINUTE_S
         minute = self._minutes.get(start_s)
         if minute is None:

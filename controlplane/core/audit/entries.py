@@ -77,13 +77,15 @@ def audit_record(
 ) -> AuditEntry:
     """Add a row about `subject`, for its organization if it has one; needs an open transaction.
 
-    `changed` are its values before and after, of which those are kept that differ. Raises
-    TooManyChanges where the actor changes too much at once.
+    What is the installation's has none, or the zero id. `changed` are its values before and
+    after, of which those are kept that differ. Raises TooManyChanges where the actor changes too
+    much at once.
     """
     if not transaction.get_connection().in_atomic_block:
         raise OutsideTransaction(action)
     if isinstance(organization_id, EllipsisType):
-        organization_id = getattr(subject, "organization_id", None)
+        own = getattr(subject, "organization_id", None) or getattr(subject, "organization", None)
+        organization_id = own if own and own.int else None
     # The operator applies whole documents, also in a person's name: one request, many rows.
     if actor.actor_id is not None and organization_id and not isinstance(actor, Operator):
         require_unhurried(actor.actor_id, organization_id)

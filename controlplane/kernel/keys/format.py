@@ -9,6 +9,7 @@ import secrets
 import string
 from collections.abc import Iterable
 from hashlib import sha256
+from typing import Any
 from zlib import crc32
 
 import msgspec
@@ -81,6 +82,12 @@ def digest(credential: str, pepper: bytes) -> bytes:
 def is_digest(kept: bytes, credential: str, peppers: Iterable[bytes]) -> bool:
     """Whether this is stored of the credential, under one of the peppers."""
     return any(hmac.compare_digest(kept, digest(credential, pepper)) for pepper in peppers)
+
+
+def stored(credential: Credential, pepper: bytes) -> dict[str, Any]:
+    """What a row keeps of a credential, by the names of its columns."""
+    kept = {"key_id": credential.key_id, "redacted": redacted(credential)}
+    return {**kept, "digest": digest(credential.text, pepper)}
 
 
 class CredentialDigest:

@@ -17,12 +17,11 @@ from controlplane.core.jobs.once import once
 from controlplane.core.permissions import Action, organization_scope
 from controlplane.kernel.keys.format import (
     ADMIN_PREFIX,
-    digest,
     is_digest,
     new_credential,
     parse_credential,
+    stored,
 )
-from controlplane.kernel.keys.format import redacted as redacted_text
 from controlplane.tenants.access import allows, permitted, require
 from controlplane.tenants.adminkeys.models import KEY_ACTIONS, ONE_KEY_OF_A_FORM
 from controlplane.tenants.keys import key_expiry
@@ -69,9 +68,7 @@ def adminkey_create(
     credential, now = new_credential(ADMIN_PREFIX), timezone.now()
     key = AdminKey(
         organization_id=organization_id,
-        key_id=credential.key_id,
-        digest=digest(credential.text, settings.KEY_PEPPER),
-        redacted=redacted_text(credential),
+        **stored(credential, settings.KEY_PEPPER),
         label=clean_name(draft.label, field_name="label"),
         actions=actions,
         created_by=actor if isinstance(actor, User) else None,

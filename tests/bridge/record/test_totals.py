@@ -36,12 +36,12 @@ def test_what_was_counted_outlives_its_minute() -> None:
     minutes = Minutes(totals.retire)
     for number in range(6):
         record = make_record(total_us=1_000_000)
-        minutes.add(record, number * 60.0)
+        minutes.at(number * 60.0).add(record)
         totals.count([record])
-        minutes.note(GaugeSample(MODEL, "", DRAFTED, 10), number * 60.0)
-        minutes.note(GaugeSample(MODEL, "", ACCEPTED, 7), number * 60.0)
+        minutes.at(number * 60.0).note(GaugeSample(MODEL, "", DRAFTED, 10))
+        minutes.at(number * 60.0).note(GaugeSample(MODEL, "", ACCEPTED, 7))
         for pool in ("", "default"):
-            minutes.note(GaugeSample(MODEL, pool, BREAKER_OPENED, 1), number * 60.0)
+            minutes.at(number * 60.0).note(GaugeSample(MODEL, pool, BREAKER_OPENED, 1))
         written(minutes)
     assert len(minutes.kept()) < 6
     for _ in range(2):

@@ -8,8 +8,9 @@ from controlplane.bridge.record.series import QueueDepth
 from controlplane.kernel.histogram import Histogram
 from controlplane.kernel.measures import GAUGES
 from controlplane.kernel.spans import STAGES
+from controlplane.slos.models import StageOwner
 from controlplane.telemetry.selectors import Point, UsageSum
-from frontend.overview.figures import Beside, Overview, Owner, make_overview
+from frontend.overview.figures import Beside, Overview, make_overview
 from frontend.shared.asked import Asked
 from frontend.shared.filters import Segment, TimeRange
 from frontend.shared.formats import Cell, percent_from
@@ -32,7 +33,11 @@ def _asked(percent: int = 95) -> Asked:
 
 
 def _beside(waits: Waits = NOBODY, team: str = "edge") -> Beside:
-    owners = {name: Owner(team, "", budget_us, "/r", judges=True) for name, _, budget_us in STAGES}
+    owners = {}
+    for name, _, budget_us in STAGES:
+        owners[name] = StageOwner(stage=name, team=team, budget_us=budget_us, runbook="/r")
+        # As read from the database: somebody has set it.
+        owners[name]._state.adding = False
     return Beside(1_234_567, waits, owners)
 
 
