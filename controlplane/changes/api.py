@@ -9,7 +9,7 @@ import msgspec
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.changes.dryruns import HOURS_DEFAULT, LimitsDryRun, limits_dry_run, limits_shadow
+from controlplane.changes.dryruns import LimitsDryRun, limits_dry_run, limits_shadow
 from controlplane.changes.limits import LimitChanges
 from controlplane.changes.models import ChangeVersion
 from controlplane.changes.prices import PriceChanges
@@ -19,6 +19,7 @@ from controlplane.core.answers import answer_of
 from controlplane.core.api.schema import CREATED, Whole, operation
 from controlplane.core.api.views import OF_ORGANIZATION, ApiView
 from controlplane.core.versions.models import State
+from controlplane.routing.traffic import HOURS_DEFAULT
 from controlplane.tenants.access import require
 
 EXAMPLE = {

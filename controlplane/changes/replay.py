@@ -17,6 +17,7 @@ from controlplane.changes.content import LimitPart
 from controlplane.kernel.calendar import period_around
 from controlplane.kernel.leak import LeakLevel
 from controlplane.quotas.services import LimitSet
+from controlplane.routing.tallies import Tally
 
 MINUTE_S, DAY_S, HOUR_S = 60.0, 86_400.0, 3_600
 # As gateways ask them, in this order: field, kind in records, and the period; 0 is at once.
@@ -157,12 +158,11 @@ class LimitGate:
 
 
 @dataclass
-class RefusalTally:
-    """Counts of some requests: those that one set refuses and the other does not are `newly`
+class RefusalTally(Tally):
+    """Those that one set refuses and the other does not are `newly`
     refused or `freed`; `nano` and `tokens` are of those newly refused.
     """
 
-    requests: int = 0
     before: int = 0
     after: int = 0
     newly: int = 0
@@ -170,9 +170,9 @@ class RefusalTally:
     tokens: int = 0
     nano: int = 0
 
-    def add(self, other: "RefusalTally") -> None:
-        for name, value in vars(other).items():
-            setattr(self, name, getattr(self, name) + value)
+    @property
+    def change(self) -> tuple[int, ...]:
+        return (self.newly + self.freed,)
 
 
 @dataclass

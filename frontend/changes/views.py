@@ -8,10 +8,11 @@ from typing import Any
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import ValidationError
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
+from django.urls import reverse
 
-from controlplane.changes.dryruns import HOURS_DEFAULT, limits_dry_run, limits_shadow
+from controlplane.changes.dryruns import limits_dry_run, limits_shadow
 from controlplane.changes.limits import LimitChanges
 from controlplane.changes.models import ChangeVersion
 from controlplane.changes.prices import PriceChanges
@@ -24,10 +25,10 @@ from frontend.shared.access import Viewer, page, show
 from frontend.shared.asked import in_time
 from frontend.shared.forms import JsonField, cleaned
 from frontend.shared.stepup import stepped_up
+from frontend.shared.trials import HOURS_OFFERED, TrialShown, hours_asked
 
 TEXT_CHARS_MAX = 500_000
 URLS = ("index", "draft", "version", "dry_run", "publish", "step", "rollback")
-HOURS_OFFERED = ((1, "1 hour"), (6, "6 hours"), (24, "24 hours"), (168, "7 days"))
 SHADOW = "shadow"
 
 
@@ -45,8 +46,7 @@ class ChangePlace:
     action: Action
     changes: Callable[[Viewer], Any]
     tried: Callable[[Any, ChangeVersion, int], Any]
-    told: Callable[[Any], list[tuple[str, str]]]
-    tables: Callable[[Any], list[rows.TrialTable]]
+    told: Callable[[Any], TrialShown]
     first: dict[str, Any]
     shadows: bool = False
 
@@ -75,8 +75,7 @@ LIMITS = ChangePlace(
     action=Action.LIMIT_SET,
     changes=lambda viewer: LimitChanges(**viewer.whose),
     tried=limits_dry_run,
-    told=rows.limits_facts,
-    tables=rows.limits_tables,
+    told=rows.limits_trial,
     first={"limits": [], "budgets": []},
     shadows=True,
 )
@@ -88,8 +87,7 @@ PRICES = ChangePlace(
     action=Action.CATALOG_MANAGE,
     changes=lambda viewer: PriceChanges(viewer.user),
     tried=prices_dry_run,
-    told=rows.prices_facts,
-    tables=rows.prices_tables,
+    told=rows.prices_trial,
     first={"prices": []},
 )
 
@@ -127,9 +125,8 @@ def dry_run(place: ChangePlace, request: HttpRequest, viewer: Viewer, version: i
     changes = place.changes(viewer)
     found = changes.get(version)
     shadows = place.shadows and found.state == State.CANARY
-    asked = request.GET.get("hours", "")
-    hours = next((value for value, _ in HOURS_OFFERED if str(value) == asked), HOURS_DEFAULT)
-    since = shadows and asked == SHADOW
+    since = shadows and request.GET.get("hours") == SHADOW
+    hours, complaint = hours_asked(request)
     try:
         told = in_time(
             lambda: limits_shadow(changes) if since else place.tried(changes, found, hours)
@@ -137,28 +134,27 @@ def dry_run(place: ChangePlace, request: HttpRequest, viewer: Viewer, version: i
     except ValidationError as error:
         return _page(place, request, viewer, found, error=error)
     context = {
-        "place": place,
-        "urls": _urls(place),
-        "version": found,
+        "version": version,
+        "back": reverse(place.url("version"), args=[version]),
         "hours": SHADOW if since else hours,
         "offered": (*HOURS_OFFERED, (SHADOW, "Its shadow")) if shadows else HOURS_OFFERED,
-        "found": told,
-        "facts": place.told(told) if told else [],
-        "tables": place.tables(told) if told else [],
+        "complaint": "" if since else complaint,
+        "found": place.told(told) if told else None,
     }
-    return show(request, viewer, place.here, "changes/dry_run.html", context)
+    return show(request, viewer, place.here, "shared/dry_run.html", context)
 
 
 def publish(place: ChangePlace, request: HttpRequest, viewer: Viewer, version: int) -> HttpResponse:
-    return _step(place, request, viewer, version, "publish")
+    return _taken(place, request, viewer, version, shared.publish)
 
 
 def step(
     place: ChangePlace, request: HttpRequest, viewer: Viewer, version: int, step: str
 ) -> HttpResponse:
-    if step not in STEPS or step == "publish" or (step == "shadow" and not place.shadows):
+    found = STEPS.get(step)
+    if found is None or (step == SHADOW and not place.shadows):
         raise Http404
-    return _step(place, request, viewer, version, step)
+    return _taken(place, request, viewer, version, found)
 
 
 def rollback(place: ChangePlace, request: HttpRequest, viewer: Viewer) -> HttpResponse:
@@ -172,50 +168,38 @@ def rollback(place: ChangePlace, request: HttpRequest, viewer: Viewer) -> HttpRe
     return redirect(place.url("index"))
 
 
-def _step(
-    place: ChangePlace, request: HttpRequest, viewer: Viewer, number: int, step: str
+def _taken(
+    place: ChangePlace, request: HttpRequest, viewer: Viewer, number: int, step: shared.Step
 ) -> HttpResponse:
     changes = place.changes(viewer)
-    found = changes.get(number)
-    try:
-        if step in ("save", "publish", "shadow"):
-            found.revision = cleaned(shared.RevisionForm(request.POST))["revision"]
-        now, told = STEPS[step](request, changes, found)
-    except ValidationError as error:
+
+    def again(error: ValidationError) -> HttpResponse:
         text = request.POST.get("content")
         return _page(place, request, viewer, changes.get(number), text=text, error=error)
-    messages.success(request, told.format(now.version))
-    return redirect(place.url("version"), now.version)
+
+    return shared.step_taken(
+        request,
+        step,
+        changes,
+        changes.get(number),
+        to=lambda now: reverse(place.url("version"), args=[now.version]),
+        again=again,
+    )
 
 
-def _save(request: HttpRequest, changes: Any, found: ChangeVersion) -> tuple[ChangeVersion, str]:
-    read = cleaned(ContentForm(request.POST))
-    return changes.draft_update(found, read["content"], read["note"]), "Draft {} is saved."
+def _shadow(post: QueryDict, changes: Any, found: ChangeVersion) -> tuple[ChangeVersion, str]:
+    shared.read_of(shared.RevisionForm, post, found)
+    now = changes.canary_start(found)
+    told = f"Version {now.version} is in shadow: requests are counted by it, and none is refused."
+    return now, told
 
 
-Step = Callable[[HttpRequest, Any, ChangeVersion], tuple[ChangeVersion, str]]
-STEPS: dict[str, Step] = {
-    "save": _save,
-    "publish": lambda _, changes, found: (
-        changes.publish(found),
-        "Version {} is live; gateways apply it within two seconds.",
-    ),
-    "shadow": lambda _, changes, found: (
-        changes.canary_start(found),
-        "Version {} is in shadow: requests are counted by it, and none is refused.",
-    ),
-    "stop": lambda _, changes, found: (
-        changes.canary_stop(found),
-        "The shadow of version {} has ended.",
-    ),
-    "discard": lambda _, changes, found: (
-        changes.draft_discard(found),
-        "Draft {} is discarded; it can still be read and copied.",
-    ),
-    "copy": lambda _, changes, found: (
-        changes.draft_create(found.content),
-        "Version {} is a draft and not yet used.",
-    ),
+STEPS: dict[str, shared.Step] = {
+    "save": shared.save(ContentForm),
+    SHADOW: _shadow,
+    "stop": shared.stop("shadow"),
+    "discard": shared.discard,
+    "copy": shared.copy,
 }
 
 

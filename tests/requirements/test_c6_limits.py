@@ -12,9 +12,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from controlplane.changes import dryruns
 from controlplane.composed.demo import MODEL
 from controlplane.kernel.ids import public_id
+from controlplane.routing.traffic import SETTLE
 from tests.product.traffic import ask, make_body, open_clients
 from tests.support.money import rows
 from tests.support.operations import operate
@@ -103,7 +103,7 @@ async def test_c6_a_shadow_counts_what_it_would_refuse_and_refuses_nothing(
         return bool(total["newly"] > 0 and total["newly"] == total["requests"] - ALLOWED)
 
     # Requests of the first seconds are left out, as for rules.
-    await until(counted, dryruns.SETTLE.total_seconds() + 20)
+    await until(counted, SETTLE.total_seconds() + 20)
     await operate("POST", f"{base}/1/stop")
     assert await operate("GET", f"{base}/shadow") == {"shadow": None}
 
