@@ -19,6 +19,7 @@ from controlplane.changes.content import LimitPart, LimitsContent
 from controlplane.changes.limits import LimitChanges, subject_id
 from controlplane.changes.models import ChangeVersion
 from controlplane.changes.replay import (
+    STORES,
     Allowed,
     Arrival,
     LimitGate,
@@ -59,6 +60,7 @@ NOTES = (
     "last requests before the end of a budget may be refused earlier.",
     "Requests that were refused at the time have no tokens and no cost; clients that are refused "
     "send again, or not, which nobody knows.",
+    "Stores write for several requests at once what comes together; here each counts alone.",
     "Limits for a model count the model that served the request, not the one it was sent to first.",
 )
 Terms = dict[uuid.UUID, dict[LimitPart, Any]]
@@ -80,6 +82,15 @@ class ReachedLimitCount(msgspec.Struct, frozen=True):
     requests: int
 
 
+class StoreWrites(msgspec.Struct, frozen=True):
+    """What is written for the requests that each set admits: of which store, and what."""
+
+    store: str
+    what: str
+    before: int
+    after: int
+
+
 class LimitsDryRun(msgspec.Struct, frozen=True):
     """Both sets of limits over [`start`, `end`), whole only if `complete`; the most changed first.
 
@@ -98,6 +109,7 @@ class LimitsDryRun(msgspec.Struct, frozen=True):
     models: list[RefusedGroup]
     hours: list[RefusedGroup]
     reached: list[ReachedLimitCount]
+    writes: list[StoreWrites]
     notes: tuple[str, ...] = NOTES
 
 
@@ -134,7 +146,11 @@ def _replay(
     begun = _Spending(organization, sample.begins, arrivals, lines).begun(budgets)
     before, after = map(LimitGate, limits, begun)
     found = compare(arrivals, before, after)
-    return _told(version, organization, sample, found)
+    writes = [
+        StoreWrites(store, what, before.writes[what], after.writes[what])
+        for what, store in STORES.items()
+    ]
+    return _told(version, organization, sample, found, writes)
 
 
 def _counts(row: TrafficRow) -> bool:
@@ -272,7 +288,11 @@ def _budget(subject: uuid.UUID, part: LimitPart) -> uuid.UUID:
 
 
 def _told(
-    version: ChangeVersion, organization: uuid.UUID, sample: RecordedRequest, found: Refusals
+    version: ChangeVersion,
+    organization: uuid.UUID,
+    sample: RecordedRequest,
+    found: Refusals,
+    writes: list[StoreWrites],
 ) -> LimitsDryRun:
     name, projects, keys = names_of(organization)
     names = {**projects, **keys, organization: name}
@@ -295,6 +315,7 @@ def _told(
             ReachedLimitCount(_whose(one, names), one.kind, count)
             for one, count in found.reached.most_common(GROUPS_SHOWN_MAX)
         ],
+        writes=writes,
     )
 
 

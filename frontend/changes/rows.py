@@ -7,7 +7,7 @@ from controlplane.changes.dryruns import LimitsDryRun, RefusedGroup
 from controlplane.changes.pricing import CostGroup, CostTally, PricesDryRun
 from controlplane.changes.versions import Differing, FieldDifference
 from controlplane.kernel.money import usd_from_micro, usd_short, usd_text
-from frontend.shared.formats import MISSING, count, moment
+from frontend.shared.formats import MISSING, count, moment, significant
 from frontend.shared.panels import TablePanel
 from frontend.shared.trials import TrialShown
 
@@ -35,6 +35,7 @@ KIND_WORDS = {
     "budget": "budget",
 }
 REFUSED_HEAD = ("Requests", "Refused now", "Refused by the draft", "Newly", "No longer", "Cost")
+WRITES_HEAD = ["Store", "Now", "By the draft", "Of a request, now", "Of one, by the draft"]
 COST_HEAD = ("Requests", "Changed", "Cost now", "Cost by the draft", "Difference")
 
 
@@ -70,6 +71,7 @@ def limits_trial(found: LimitsDryRun) -> TrialShown:
         TablePanel(
             "reached", "Limits of the draft that refuse", ["Whose", "Limit", "Requests"], reached
         ),
+        _writes(found),
         _refused("Project", found.projects),
         _refused("Key", found.keys),
         _refused("Model", found.models),
@@ -110,6 +112,20 @@ def _shown_trial(
         tables=tables,
         notes=found.notes,
     )
+
+
+def _writes(found: LimitsDryRun) -> TablePanel:
+    """How much more or less each store writes, of all requests and of each."""
+    body = [
+        [
+            f"{one.store}: {one.what}",
+            *(str(each) for each in (one.before, one.after)),
+            *(significant(each / found.total.requests) for each in (one.before, one.after)),
+        ]
+        for one in found.writes
+        if found.total.requests
+    ]
+    return TablePanel("writes", "Writes to stores", WRITES_HEAD, body)
 
 
 def _refused(of: str, groups: Iterable[RefusedGroup], title: str = "") -> TablePanel:

@@ -71,6 +71,14 @@ async def test_c6_limits_from_draft_to_replay_publication_and_back(
     assert (total["requests"], total["newly"]) == (REQUESTS, REQUESTS - ALLOWED)
     assert [one["tally"]["newly"] for one in found["keys"]] == [REQUESTS - ALLOWED]
     assert found["first"] <= found["last"]
+    # Which stores see more: what is written now is what the ledger has of the same requests.
+    writes = {one["what"]: one for one in found["writes"]}
+    booked = await orm(lambda: rows("SELECT count(*) FROM transfers"))()
+    lines = writes["ledger lines"]
+    assert (lines["store"], lines["before"]) == ("PostgreSQL", booked[0][0])
+    assert lines["after"] == lines["before"] // REQUESTS * ALLOWED
+    counters = writes["limit counters"]
+    assert counters["after"] == counters["before"] // REQUESTS * ALLOWED + ALLOWED
     assert await burst(product, clients) == [200] * REQUESTS
 
     # The replay has said what gateways do with the same requests.
