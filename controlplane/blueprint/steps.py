@@ -36,10 +36,6 @@ from controlplane.tenants.services import project_create, project_update, projec
 
 NOTE = "from a configuration document"
 _MODEL_NEEDS = ("pool", "context_window")
-# What a project decides about its requests: the document's names, and the table's.
-SETTINGS = {"safety": "safety_mode", "content": "allow_content_logging"} | {
-    name: name for name in ("strict", "labels", "cache_minutes", "cache_shared", "policies")
-}
 
 
 def _pool(step: Applying) -> None:
@@ -103,8 +99,12 @@ def _project(step: Applying) -> None:
     project = project_named(organization, name=name)
     if project is None:
         project = project_create(actor=step.actor, organization=organization, name=name)
-    if step.changed(*SETTINGS):
-        settings = {SETTINGS[n]: each for n, each in step.after.items() if n in SETTINGS}
+    if step.changed(*things.SETTINGS):
+        settings = {
+            column: step.after[name]
+            for name, column in things.SETTINGS.items()
+            if name in step.after
+        }
         project_update(actor=step.actor, project=project, **settings)
     if step.changed("keeps_days", "content_readers"):
         wanted = {"keeps_days": project.keeps_days, "content_readers": project.content_readers}

@@ -41,6 +41,10 @@ PRICED = ("input", "cached", "output")
 # Fields of limits and of budgets: of all requests, of each end user's, and by the model's name.
 LIMITS = ("limits", "user_limits", "model_limits")
 BUDGETS = ("budget", "user_budget", "model_budgets")
+# What a project decides about its requests: the document's names, and the table's.
+SETTINGS = {"safety": "safety_mode", "content": "allow_content_logging"} | {
+    name: name for name in ("strict", "labels", "cache_minutes", "cache_shared", "policies")
+}
 _USD = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 Key = tuple[str, ...]
 Fields = dict[str, Any]

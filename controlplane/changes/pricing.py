@@ -13,7 +13,7 @@ from controlplane.changes.content import PriceEntry, PricesContent
 from controlplane.changes.models import ChangeVersion
 from controlplane.changes.prices import FIELDS, PriceChanges, changed_prices
 from controlplane.kernel.price import Price, PriceTerms, TokenCounts, charge_nano
-from controlplane.routing.tallies import Tally, groups_of, most_changed
+from controlplane.routing.tallies import TrafficTally, groups_of, most_changed
 from controlplane.routing.traffic import (
     HOURS_DEFAULT,
     UNKNOWN_KEY,
@@ -31,7 +31,7 @@ NOTES = (
 
 
 @dataclass
-class CostTally(Tally):
+class CostTally(TrafficTally):
     """What requests cost, in nano-USD; `charged_nano` is what was charged at the time."""
 
     changed: int = 0

@@ -17,7 +17,7 @@ from controlplane.changes.content import LimitPart
 from controlplane.kernel.calendar import period_around
 from controlplane.kernel.leak import LeakLevel
 from controlplane.quotas.services import LimitSet
-from controlplane.routing.tallies import Tally
+from controlplane.routing.tallies import TrafficTally
 
 MINUTE_S, DAY_S, HOUR_S = 60.0, 86_400.0, 3_600
 # As gateways ask them, in this order: field, kind in records, and the period; 0 is at once.
@@ -174,7 +174,7 @@ class LimitGate:
 
 
 @dataclass
-class RefusalTally(Tally):
+class RefusalTally(TrafficTally):
     """Those that one set refuses and the other does not are `newly`
     refused or `freed`; `nano` and `tokens` are of those newly refused.
     """

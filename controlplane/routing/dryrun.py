@@ -25,7 +25,7 @@ from controlplane.kernel.rules import (
     open_targets,
     pick_target,
 )
-from controlplane.routing.tallies import Tally
+from controlplane.routing.tallies import TrafficTally
 from controlplane.telemetry.selectors_traffic import TrafficRow
 
 
@@ -61,7 +61,7 @@ class PoolNodes:
 
 
 @dataclass
-class MoveTally(Tally):
+class MoveTally(TrafficTally):
     """Counts and nano-USD of some requests.
 
     `moved` go to another model or pool first; `treated` go to the same with other steps, waits or

@@ -11,7 +11,7 @@ GROUPS_SHOWN_MAX = 20
 
 
 @dataclass
-class Tally(ABC):
+class TrafficTally(ABC):
     """Counts and amounts of some requests."""
 
     requests: int = 0
@@ -26,7 +26,7 @@ class Tally(ABC):
         """How much becomes another; what has most is told first."""
 
 
-AnyTally = TypeVar("AnyTally", bound=Tally)
+AnyTally = TypeVar("AnyTally", bound=TrafficTally)
 Group = TypeVar("Group")
 
 

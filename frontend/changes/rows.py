@@ -9,7 +9,7 @@ from controlplane.changes.versions import Differing, FieldDifference
 from controlplane.kernel.money import usd_from_micro, usd_short, usd_text
 from frontend.shared.formats import MISSING, count, moment, significant
 from frontend.shared.panels import TablePanel
-from frontend.shared.trials import TrialShown
+from frontend.shared.versions import TrialShown
 
 FIELD_WORDS = {
     "requests_per_min": "requests per minute",

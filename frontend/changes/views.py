@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial
 from typing import Any
 
 from django import forms
@@ -25,7 +25,6 @@ from frontend.shared.access import Viewer, page, show
 from frontend.shared.asked import in_time
 from frontend.shared.forms import JsonField, cleaned
 from frontend.shared.stepup import stepped_up
-from frontend.shared.trials import HOURS_OFFERED, TrialShown, hours_asked
 
 TEXT_CHARS_MAX = 500_000
 URLS = ("index", "draft", "version", "dry_run", "publish", "step", "rollback")
@@ -46,13 +45,14 @@ class ChangePlace:
     action: Action
     changes: Callable[[Viewer], Any]
     tried: Callable[[Any, ChangeVersion, int], Any]
-    told: Callable[[Any], TrialShown]
+    told: Callable[[Any], shared.TrialShown]
     first: dict[str, Any]
     shadows: bool = False
 
-    def url(self, step: str) -> str:
-        """The name of a page's address."""
-        return f"{self.name}_{step}"
+    @property
+    def urls(self) -> dict[str, str]:
+        """Names of its pages' addresses."""
+        return {step: f"{self.name}_{step}" for step in URLS}
 
 
 class ContentForm(shared.DraftForm):
@@ -99,7 +99,6 @@ def index(place: ChangePlace, request: HttpRequest, viewer: Viewer) -> HttpRespo
     shadow = next((one for one in found if one.state == State.CANARY), None)
     context = {
         "place": place,
-        "urls": _urls(place),
         "current": current,
         "undone": undone,
         "back": rows.difference_rows(changes.differences(undone)) if undone else [],
@@ -113,7 +112,7 @@ def index(place: ChangePlace, request: HttpRequest, viewer: Viewer) -> HttpRespo
 def draft(place: ChangePlace, request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """A draft that says nothing yet."""
     made = place.changes(viewer).draft_create(place.first)
-    return redirect(place.url("version"), made.version)
+    return redirect(place.urls["version"], made.version)
 
 
 def version(place: ChangePlace, request: HttpRequest, viewer: Viewer, version: int) -> HttpResponse:
@@ -126,7 +125,7 @@ def dry_run(place: ChangePlace, request: HttpRequest, viewer: Viewer, version: i
     found = changes.get(version)
     shadows = place.shadows and found.state == State.CANARY
     since = shadows and request.GET.get("hours") == SHADOW
-    hours, complaint = hours_asked(request)
+    hours, complaint = shared.hours_asked(request)
     try:
         told = in_time(
             lambda: limits_shadow(changes) if since else place.tried(changes, found, hours)
@@ -135,9 +134,11 @@ def dry_run(place: ChangePlace, request: HttpRequest, viewer: Viewer, version: i
         return _page(place, request, viewer, found, error=error)
     context = {
         "version": version,
-        "back": reverse(place.url("version"), args=[version]),
+        "back": reverse(place.urls["version"], args=[version]),
         "hours": SHADOW if since else hours,
-        "offered": (*HOURS_OFFERED, (SHADOW, "Its shadow")) if shadows else HOURS_OFFERED,
+        "offered": (*shared.HOURS_OFFERED, (SHADOW, "Its shadow"))
+        if shadows
+        else shared.HOURS_OFFERED,
         "complaint": "" if since else complaint,
         "found": place.told(told) if told else None,
     }
@@ -165,7 +166,7 @@ def rollback(place: ChangePlace, request: HttpRequest, viewer: Viewer) -> HttpRe
         messages.error(request, " ".join(error.messages))
     else:
         messages.success(request, f"Version {made.version} is live: {made.note}.")
-    return redirect(place.url("index"))
+    return redirect(place.urls["index"])
 
 
 def _taken(
@@ -182,7 +183,7 @@ def _taken(
         step,
         changes,
         changes.get(number),
-        to=lambda now: reverse(place.url("version"), args=[now.version]),
+        to=lambda now: reverse(place.urls["version"], args=[now.version]),
         again=again,
     )
 
@@ -215,7 +216,6 @@ def _page(
     changes, is_draft = place.changes(viewer), found.state == State.DRAFT
     context = {
         "place": place,
-        "urls": _urls(place),
         "version": found,
         "tone": shared.TONES[found.state],
         "draft": is_draft,
@@ -231,10 +231,6 @@ def _page(
     return answer
 
 
-def _urls(place: ChangePlace) -> dict[str, str]:
-    return {name: place.url(name) for name in URLS}
-
-
 def _register(place: ChangePlace) -> None:
     of = f"{place.at}/<int:version>"
     for address, view, method, confirmed in (
@@ -246,17 +242,9 @@ def _register(place: ChangePlace) -> None:
         (f"{of}/publish", publish, "POST", True),
         (f"{of}/<slug:step>", step, "POST", False),
     ):
-        shown = _placed(place, view)
-        name = place.url(view.__name__)
+        shown = partial(view, place)
+        name = place.urls[view.__name__]
         page(address, place.action, method, name=name)(stepped_up(shown) if confirmed else shown)
-
-
-def _placed(place: ChangePlace, view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    @wraps(view)
-    def shown(request: HttpRequest, viewer: Viewer, **named: Any) -> HttpResponse:
-        return view(place, request, viewer, **named)
-
-    return shown
 
 
 for _place in (LIMITS, PRICES):

@@ -8,7 +8,7 @@ from controlplane.routing.selectors import CountedMove, DryRunJson, MovedGroup, 
 from controlplane.routing.tallies import GROUPS_SHOWN_MAX
 from frontend.shared.formats import count, percent
 from frontend.shared.panels import TablePanel
-from frontend.shared.trials import TrialShown
+from frontend.shared.versions import TrialShown
 
 HEAD = (
     "Requests", "Moved", "Share", "Treated differently", "Cost", "Cost, cold", "Cached tokens lost",

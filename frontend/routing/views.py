@@ -24,8 +24,15 @@ from frontend.routing.trial import trial_of
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.asked import in_time
 from frontend.shared.formats import percent
-from frontend.shared.trials import HOURS_OFFERED, hours_asked
-from frontend.shared.versions import SHARE_MAX, TONES, WRONG, listed, text_of
+from frontend.shared.versions import (
+    HOURS_OFFERED,
+    SHARE_MAX,
+    TONES,
+    WRONG,
+    hours_asked,
+    listed,
+    text_of,
+)
 
 HERE = "routing"
 EXAMPLE = """[

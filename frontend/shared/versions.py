@@ -1,8 +1,10 @@
-"""What pages of versions share: the steps that their buttons take, and how content and refusals are
-shown.
+"""What pages of versions share: the steps that their buttons take, and how content, refusals and dry
+runs are shown.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from difflib import unified_diff
 from typing import Any
 
@@ -16,7 +18,9 @@ from django.shortcuts import redirect
 from controlplane.core.errors.body import Conflict
 from controlplane.core.versions.models import NOTE_CHARS_MAX
 from controlplane.kernel.rules import PERMILLE
+from controlplane.routing.traffic import HOURS_DEFAULT, HOURS_MAX
 from frontend.shared.forms import cleaned
+from frontend.shared.panels import TablePanel
 
 # One per cent in per mille, and the largest whole share of a trial in per cent.
 SHARE_STEP = PERMILLE // 100
@@ -24,6 +28,9 @@ SHARE_MAX = PERMILLE // 10 - 1
 WRONG, LATE = 422, 409
 TONES = {"published": "ok", "canary": "warn", "draft": "off", "retired": "off"}
 DIFFERENCE_LINES_MAX = 2_000
+HOURS_OFFERED: tuple[tuple[int | str, str], ...] = (
+    (1, "1 hour"), (6, "6 hours"), (24, "24 hours"), (168, "7 days"),
+)  # fmt: skip
 # From what was posted, the versions and one of them: the version then, and how it went.
 Step = Callable[[QueryDict, Any, Any], tuple[Any, str]]
 
@@ -139,3 +146,32 @@ def difference(before: object, after: object, names: tuple[str, str]) -> str:
     left_out = len(lines) - DIFFERENCE_LINES_MAX
     more = [f"… {left_out} more lines"] if left_out > 0 else []
     return "\n".join([*lines[:DIFFERENCE_LINES_MAX], *more])
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialShown:
+    """What was found in words, of so many `requests`; where none could be tried `nothing` says why.
+
+    `beside` is what a version was held against, `told` are sentences with their tones.
+    """
+
+    beside: str
+    start: datetime
+    end: datetime
+    complete: bool
+    requests: int
+    facts: Sequence[tuple[str, str]]
+    tables: Sequence[TablePanel]
+    notes: Sequence[str]
+    told: Sequence[tuple[str, str]] = ()
+    nothing: str = "No data in this range; choose more hours."
+
+
+def hours_asked(request: HttpRequest) -> tuple[int, str]:
+    """How far back, and a sentence where the question could not be answered as put."""
+    text = request.GET.get("hours", str(HOURS_DEFAULT))
+    short = len(text) <= 3 and text.isascii() and text.isdecimal()
+    if short and 1 <= int(text) <= HOURS_MAX:
+        return int(text), ""
+    told = f"“{text[:20]}” is not a number of hours from 1 to {HOURS_MAX}; showing {HOURS_DEFAULT}."
+    return HOURS_DEFAULT, told
