@@ -136,9 +136,7 @@ def dry_run(place: ChangePlace, request: HttpRequest, viewer: Viewer, version: i
         "version": version,
         "back": reverse(place.urls["version"], args=[version]),
         "hours": SHADOW if since else hours,
-        "offered": (*shared.HOURS_OFFERED, (SHADOW, "Its shadow"))
-        if shadows
-        else shared.HOURS_OFFERED,
+        "offered": (*shared.HOURS_OFFERED, *([(SHADOW, "Its shadow")] if shadows else [])),
         "complaint": "" if since else complaint,
         "found": place.told(told) if told else None,
     }

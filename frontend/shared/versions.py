@@ -1,6 +1,4 @@
-"""What pages of versions share: the steps that their buttons take, and how content, refusals and dry
-runs are shown.
-"""
+"""What pages of versions share: steps of their buttons, and how content and dry runs are shown."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
