@@ -8,10 +8,10 @@ import msgspec
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.core.answers import answer_of
 from controlplane.core.api.schema import CREATED, Whole, operation
 from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
+from controlplane.core.versions.answers import VersionSummary, version_answer
 from controlplane.routing import selectors
 from controlplane.routing.models import RuleSet
 from controlplane.routing.rulesjson import read_rules
@@ -21,21 +21,13 @@ from controlplane.routing.traffic import HOURS_DEFAULT
 from controlplane.tenants.access import require
 
 
-class SummaryJson(TypedDict):
+class SummaryJson(VersionSummary):
     """A version without its rules."""
 
-    version: int
-    state: str
-    note: str
-    revision: int
     share_permille: int
     stops_itself: bool
     based_on: int | None
-    copy_of: int | None
-    created_by: str | None
-    created_at: datetime
     canary_at: datetime | None
-    published_at: datetime | None
     retired_at: datetime | None
 
 
@@ -64,13 +56,8 @@ class CanaryAnswer(msgspec.Struct, frozen=True):
 
 
 def summary_json(rule_set: RuleSet) -> SummaryJson:
-    return answer_of(
-        SummaryJson,
-        rule_set,
-        based_on=rule_set.based_on and rule_set.based_on.version,
-        copy_of=rule_set.copy_of and rule_set.copy_of.version,
-        created_by=rule_set.created_by and rule_set.created_by.email,
-    )
+    based_on = rule_set.based_on and rule_set.based_on.version
+    return version_answer(SummaryJson, rule_set, based_on=based_on)
 
 
 def ruleset_json(rule_set: RuleSet) -> RuleSetJson:
