@@ -16,6 +16,7 @@ from controlplane.billing.budgets.services import Subject, budget_id
 from controlplane.blueprint.applying import Applying
 from controlplane.blueprint.current import ORGANIZATIONS_MAX, current_things
 from controlplane.blueprint.document import Document
+from controlplane.blueprint.drafts import DraftedEntry, drafted_entries, drafts_keep
 from controlplane.blueprint.providers import KEY, key_is_used
 from controlplane.blueprint.steps import ENDS, STEPS, ConfiguredPart, budget_parts, budget_step
 from controlplane.blueprint.tenants import organization_of
@@ -131,7 +132,8 @@ def _secrets(wanted: list[Thing], keys: KeyReader | None) -> dict[Key, str]:
     return found
 
 
-def _apply(actor: Actor, wanted: list[Thing], secrets: Mapping[Key, str]) -> list[ValueChange]:
+def _apply(actor: Actor, said: list[Thing], secrets: Mapping[Key, str]) -> list[ValueChange]:
+    wanted = [thing for thing in said if not thing.draft]
     now = current_things(actor, _organizations(wanted))
     for key, secret in secrets.items():
         if key in now and key_is_used(key[-1], secret):
@@ -153,7 +155,23 @@ def _apply(actor: Actor, wanted: list[Thing], secrets: Mapping[Key, str]) -> lis
     for thing, subject, part in sorted(budgets, key=lambda one: budget_id(one[1])):
         with below(thing.path):
             budget_step(actor, subject, part)
-    return changes + _end(actor, [thing for thing in wanted if thing.absent], now)
+    changes += _end(actor, [thing for thing in wanted if thing.absent], now)
+    return changes + _draft(actor, [thing for thing in said if thing.draft])
+
+
+def _draft(actor: Actor, drafted: list[Thing]) -> list[ValueChange]:
+    """What the document's drafts make another; nothing where they say it already."""
+    now = current_things(actor, _organizations(drafted)) if drafted else {}
+    changes: list[ValueChange] = []
+    entries: list[DraftedEntry] = []
+    for thing in drafted:
+        before = now.get(thing.key)
+        changes += _differences(thing, before)
+        with below(thing.path):
+            after = {**(before or {}), **thing.fields}
+            entries += drafted_entries(Applying(actor, thing.key, before, after))
+    with below("drafts"):
+        return changes if drafts_keep(actor, entries) else []
 
 
 def _end(actor: Actor, absent: list[Thing], now: Mapping[Key, Fields]) -> list[ValueChange]:

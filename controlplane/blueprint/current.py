@@ -17,7 +17,6 @@ from controlplane.catalog.services import purchase_now
 from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import organization_scope
 from controlplane.kernel.money import usd_from_micro
-from controlplane.kernel.rules import PERMILLE
 from controlplane.quotas.models import LIMITS_MAX, RateLimit
 from controlplane.quotas.selectors import limit_parts_of
 from controlplane.routing.selectors import ruleset_in_force
@@ -86,13 +85,10 @@ def _in_force(versions: list[PriceVersion], project: Project | None) -> things.F
     last = selectors.version_in_force(versions, project_id=wanted, at=timezone.now())
     if last is None:
         return None
-    fields: things.Fields = {
-        name: usd_from_micro(getattr(last, f"{name}_pico")) for name in things.PRICED
-    }
-    for name in ("batch_permille", "priority_permille"):
-        if getattr(last, name) != PERMILLE:
-            fields[name] = getattr(last, name)
-    return fields
+    rates = {name: usd_from_micro(getattr(last, f"{name}_pico")) for name in things.PRICED}
+    factors = {name: getattr(last, name) for name in ("batch_permille", "priority_permille")}
+    found: things.Fields = things.canonical({"price": {**rates, **factors}})["price"]
+    return found
 
 
 def _tenant(actor: Actor, organization: Organization) -> dict[things.Key, things.Fields]:
@@ -120,13 +116,7 @@ def _tenant(actor: Actor, organization: Organization) -> dict[things.Key, things
     for project in projects:
         paid = {name: _in_force(versions, project) for name, versions in prices.items()}
         found[(things.PROJECT, organization.name, project.name)] = {
-            "safety": project.safety_mode,
-            "content": project.allow_content_logging,
-            "strict": project.strict,
-            "labels": project.labels,
-            "cache_minutes": project.cache_minutes,
-            "cache_shared": project.cache_shared,
-            "policies": project.policies,
+            **{name: getattr(project, column) for name, column in things.SETTINGS.items()},
             "keeps_days": project.keeps_days,
             "content_readers": project.content_readers,
             "weight": project.weight,
@@ -163,13 +153,6 @@ def _budget(budget: Budget | None) -> Any:
     terms = getattr(budget, "terms", None)
     if budget is None or budget.lim >= UNLIMITED_NANO or terms is None:
         return None
-    fields: things.Fields = {"usd": things.usd_plain(terms.allowance)}
-    if terms.period != "none":
-        fields["period"] = terms.period
-    if terms.zone != "UTC":
-        fields["zone"] = terms.zone
-    if terms.rollover:
-        fields["rollover"] = True
-    if terms.alerts:
-        fields["alerts"] = sorted(terms.alerts)
-    return fields
+    fields = {name: getattr(terms, name) for name in ("period", "zone", "rollover", "alerts")}
+    usd = things.usd_plain(terms.allowance)
+    return things.canonical({"budget": {"usd": usd, **fields}})["budget"]

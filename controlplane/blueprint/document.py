@@ -179,15 +179,29 @@ class BudgetSpec(DocumentPart):
     alerts: Annotated[list[int], Meta(max_length=ALERTS_MAX)] = []
 
 
-class ProjectSpec(DocumentPart):
-    """A project; null as `limits` or `budget` takes them away.
-
-    `prices` are all that it pays instead of what others pay, and `model_limits` and
-    `model_budgets` all that there are, by the name of the model; those of users are each user's.
-    `policies` are all of them, in the form of the kernel's.
+class SpendSpec(DocumentPart):
+    """Limits and money of an organization; null as `limits` or `budget` takes them away. Limits of
+    users are each user's; `model_limits` are all that there are, by the name of the model.
     """
 
     name: Name
+    limits: LimitsSpec | None | UnsetType = UNSET
+    user_limits: LimitsSpec | None | UnsetType = UNSET
+    model_limits: OfModels[LimitsSpec] | UnsetType = UNSET
+    budget: BudgetSpec | None | UnsetType = UNSET
+
+
+class ProjectSpendSpec(SpendSpec, kw_only=True):
+    """The same of a project. `prices` are all that it pays instead of what others pay."""
+
+    user_budget: BudgetSpec | None | UnsetType = UNSET
+    model_budgets: OfModels[BudgetSpec] | UnsetType = UNSET
+    prices: dict[Name, PriceSpec] | UnsetType = UNSET
+
+
+class ProjectSpec(ProjectSpendSpec, kw_only=True):
+    """A project. `policies` are all of them, in the form of the kernel's."""
+
     safety: Literal["off", "flag", "block"] | UnsetType = UNSET
     content: bool | UnsetType = UNSET
     strict: bool | UnsetType = UNSET
@@ -198,13 +212,6 @@ class ProjectSpec(DocumentPart):
     keeps_days: int | UnsetType = UNSET
     content_readers: list[Role] | UnsetType = UNSET
     weight: int | UnsetType = UNSET
-    limits: LimitsSpec | None | UnsetType = UNSET
-    user_limits: LimitsSpec | None | UnsetType = UNSET
-    model_limits: OfModels[LimitsSpec] | UnsetType = UNSET
-    budget: BudgetSpec | None | UnsetType = UNSET
-    user_budget: BudgetSpec | None | UnsetType = UNSET
-    model_budgets: OfModels[BudgetSpec] | UnsetType = UNSET
-    prices: dict[Name, PriceSpec] | UnsetType = UNSET
 
 
 class TemplateSpec(DocumentPart):
@@ -215,14 +222,9 @@ class TemplateSpec(DocumentPart):
     body: dict[str, Any] | UnsetType = UNSET
 
 
-class OrganizationSpec(DocumentPart):
+class OrganizationSpec(SpendSpec, kw_only=True):
     """An organization that there is already, by its name."""
 
-    name: Name
-    limits: LimitsSpec | None | UnsetType = UNSET
-    user_limits: LimitsSpec | None | UnsetType = UNSET
-    model_limits: OfModels[LimitsSpec] | UnsetType = UNSET
-    budget: BudgetSpec | None | UnsetType = UNSET
     projects: Annotated[list[ProjectSpec], Meta(max_length=ENTRIES_MAX)] = []
     templates: Annotated[list[TemplateSpec], Meta(max_length=ENTRIES_MAX)] = []
     members: Annotated[list[MemberSpec], Meta(max_length=ENTRIES_MAX)] = []
@@ -233,6 +235,26 @@ class RoutingSpec(DocumentPart):
     """All routing rules, in the form of `kernel.rules.RouteRule`; a change is a new version."""
 
     rules: list[Any]
+
+
+class DraftedModel(DocumentPart):
+    """What a model is to cost."""
+
+    name: Name
+    price: PriceSpec
+
+
+class DraftedOrganization(SpendSpec, kw_only=True):
+    """What an organization and its projects are to be limited to, and to pay."""
+
+    projects: Annotated[list[ProjectSpendSpec], Meta(max_length=ENTRIES_MAX)] = []
+
+
+class DraftsSpec(DocumentPart):
+    """What is drafted, to be tried and published by somebody, and not put in force."""
+
+    models: Annotated[list[DraftedModel], Meta(max_length=ENTRIES_MAX)] = []
+    organizations: Annotated[list[DraftedOrganization], Meta(max_length=ENTRIES_MAX)] = []
 
 
 class Document(DocumentPart):
@@ -246,3 +268,4 @@ class Document(DocumentPart):
     stages: Annotated[list[StageSpec], Meta(max_length=ENTRIES_MAX)] = []
     objectives: Annotated[list[ObjectiveSpec], Meta(max_length=ENTRIES_MAX)] = []
     organizations: Annotated[list[OrganizationSpec], Meta(max_length=ENTRIES_MAX)] = []
+    drafts: DraftsSpec | UnsetType = UNSET

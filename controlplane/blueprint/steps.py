@@ -36,10 +36,6 @@ from controlplane.tenants.services import project_create, project_update, projec
 
 NOTE = "from a configuration document"
 _MODEL_NEEDS = ("pool", "context_window")
-# What a project decides about its requests: the document's names, and the table's.
-SETTINGS = {"safety": "safety_mode", "content": "allow_content_logging"} | {
-    name: name for name in ("strict", "labels", "cache_minutes", "cache_shared", "policies")
-}
 
 
 def _pool(step: Applying) -> None:
@@ -62,31 +58,31 @@ def _model(step: Applying) -> None:
     elif step.changed(*fields):
         model = services.model_change(actor=step.actor, draft=draft)
     else:
-        model = _found(draft.name)
+        model = model_named(draft.name)
     if model.enabled != enabled:
         services.model_enable(actor=step.actor, model=model, enabled=enabled)
     if price is not None and step.changed("price"):
-        services.price_publish(actor=step.actor, model=model, draft=_price(price))
+        services.price_publish(actor=step.actor, model=model, draft=price_draft(price))
     if step.changed("purchase"):
         bought = services.PurchaseDraft(**_pico(purchase or dict.fromkeys(things.PRICED, "0")))
         services.purchase_set(actor=step.actor, model=model, draft=bought)
 
 
 def _model_absent(step: Applying) -> None:
-    model_discard(actor=step.actor, model=_found(step.key[-1]))
+    model_discard(actor=step.actor, model=model_named(step.key[-1]))
 
 
 def _pico(fields: things.Fields) -> dict[str, int]:
     return {f"{name}_pico": micro_from_usd(fields[name]) for name in things.PRICED}
 
 
-def _price(fields: things.Fields) -> services.PriceDraft:
+def price_draft(fields: things.Fields) -> services.PriceDraft:
     pico = _pico(fields)
     rest = {name: value for name, value in fields.items() if name not in things.PRICED}
     return services.PriceDraft(**pico, **rest)
 
 
-def _found(name: str) -> Model:
+def model_named(name: str) -> Model:
     found = model_find(name=name)
     if found is None:
         raise ValidationError({"name": f"Model {name!r} not found."})
@@ -103,8 +99,12 @@ def _project(step: Applying) -> None:
     project = project_named(organization, name=name)
     if project is None:
         project = project_create(actor=step.actor, organization=organization, name=name)
-    if step.changed(*SETTINGS):
-        settings = {SETTINGS[n]: each for n, each in step.after.items() if n in SETTINGS}
+    if step.changed(*things.SETTINGS):
+        settings = {
+            column: step.after[name]
+            for name, column in things.SETTINGS.items()
+            if name in step.after
+        }
         project_update(actor=step.actor, project=project, **settings)
     if step.changed("keeps_days", "content_readers"):
         wanted = {"keeps_days": project.keeps_days, "content_readers": project.content_readers}
@@ -117,15 +117,19 @@ def _project(step: Applying) -> None:
         _prices(step, project)
 
 
-def _prices(step: Applying, project: Project) -> None:
-    """Overrides that differ are published, those that are left out end."""
+def project_prices(step: Applying) -> Iterator[tuple[Model, services.PriceDraft | None]]:
+    """Overrides that differ, and None for those that are left out: they end."""
     before, after = (step.before or {}).get("prices", {}), step.after["prices"]
     for name in sorted(before.keys() | after.keys()):
-        model = _found(name)
-        if name not in after:
+        if after.get(name) != before.get(name):
+            yield model_named(name), price_draft(after[name]) if name in after else None
+
+
+def _prices(step: Applying, project: Project) -> None:
+    for model, draft in project_prices(step):
+        if draft is None:
             services.price_override_end(actor=step.actor, model=model, project=project)
-        elif after[name] != before.get(name):
-            draft = _price(after[name])
+        else:
             services.price_publish(actor=step.actor, model=model, draft=draft, project=project)
 
 
@@ -138,7 +142,7 @@ class ConfiguredPart(NamedTuple):
     per_user: bool = False
 
 
-def _parts(step: Applying, names: tuple[str, str, str]) -> Iterator[ConfiguredPart]:
+def parts_of(step: Applying, names: tuple[str, str, str]) -> Iterator[ConfiguredPart]:
     *alone, of_models = names
     for name, per_user in zip(alone, (False, True), strict=True):
         if step.changed(name):
@@ -151,36 +155,45 @@ def _parts(step: Applying, names: tuple[str, str, str]) -> Iterator[ConfiguredPa
 
 
 def _limits(step: Applying, subject: Organization | Project) -> None:
-    for part in _parts(step, things.LIMITS):
+    for part in parts_of(step, things.LIMITS):
         limits = LimitSet(**(part.value or {}))
         limited = LimitedPart(subject, part.model, part.per_user)
         with below(part.field):
             rate_limit_set(actor=step.actor, subject=limited, **limits._asdict())
 
 
+def subject_of(step: Applying) -> Organization | Project:
+    """Of what it sets limits and budgets; raises ValidationError."""
+    organization = organization_of(step.key[1])
+    if step.key[0] != things.PROJECT:
+        return organization
+    project = project_named(organization, name=step.key[-1])
+    if project is None:
+        raise ValidationError({"name": f"Project {step.key[-1]!r} not found."})
+    return project
+
+
 def budget_parts(step: Applying) -> Iterator[tuple[Subject, ConfiguredPart]]:
     """Budgets to set of a thing whose other fields were set before."""
-    for part in _parts(step, things.BUDGETS):
-        organization = organization_of(step.key[1])
-        subject: Subject = organization
-        if step.key[0] == things.PROJECT:
-            project = project_named(organization, name=step.key[-1])
-            if project is None:
-                raise ValidationError({"name": f"Project {step.key[-1]!r} not found."})
-            divided = part.model or part.per_user
-            subject = ProjectPart(project, part.model) if divided else project
+    for part in parts_of(step, things.BUDGETS):
+        subject: Subject = subject_of(step)
+        if isinstance(subject, Project) and (part.model or part.per_user):
+            subject = ProjectPart(subject, part.model)
         yield subject, part
+
+
+def budget_draft(fields: things.Fields) -> BudgetDraft:
+    terms = {name: value for name, value in fields.items() if name != "usd"}
+    terms["alerts"] = tuple(terms.get("alerts", ()))
+    return BudgetDraft(allowance_nano=nano_from_usd(fields["usd"]), **terms)
 
 
 def budget_step(actor: Actor, subject: Subject, part: ConfiguredPart) -> None:
     if part.value is None:
         budget_end(actor=actor, subject=subject)
         return
-    terms = {name: value for name, value in part.value.items() if name != "usd"}
-    terms["alerts"] = tuple(terms.get("alerts", ()))
-    draft = BudgetDraft(allowance_nano=nano_from_usd(part.value["usd"]), **terms)
     with below(part.field):
-        budget_plan(actor=actor, subject=subject, draft=draft)
+        budget_plan(actor=actor, subject=subject, draft=budget_draft(part.value))
 
 
 def _template(step: Applying) -> None:

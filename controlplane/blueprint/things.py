@@ -14,7 +14,7 @@ import msgspec
 from django.core.exceptions import ValidationError
 from msgspec import UNSET
 
-from controlplane.blueprint.document import FORM, BudgetSpec, Document, PriceSpec
+from controlplane.blueprint.document import FORM, BudgetSpec, Document, DraftsSpec, PriceSpec
 from controlplane.core.api.shapes import read_shape
 from controlplane.core.permissions import Role
 from controlplane.kernel.money import micro_from_usd, nano_from_usd, usd_from_micro, usd_text
@@ -41,17 +41,24 @@ PRICED = ("input", "cached", "output")
 # Fields of limits and of budgets: of all requests, of each end user's, and by the model's name.
 LIMITS = ("limits", "user_limits", "model_limits")
 BUDGETS = ("budget", "user_budget", "model_budgets")
+# What a project decides about its requests: the document's names, and the table's.
+SETTINGS = {"safety": "safety_mode", "content": "allow_content_logging"} | {
+    name: name for name in ("strict", "labels", "cache_minutes", "cache_shared", "policies")
+}
 _USD = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 Key = tuple[str, ...]
 Fields = dict[str, Any]
 
 
 class Thing(NamedTuple):
-    """One thing that is configured: kind and names, its fields, and its path in the document."""
+    """One thing that is configured: kind and names, its fields, and its path in the document; as a
+    `draft` it is not to be put in force.
+    """
 
     key: Key
     fields: Fields
     path: str
+    draft: bool = False
 
     @property
     def absent(self) -> bool:
@@ -78,7 +85,17 @@ def things_of(document: Document) -> list[Thing]:
         found += sorted(members, key=lambda member: member.fields.get("role") != Role.OWNER)
     if document.routing is not UNSET:
         found.append(_thing((ROUTING,), document.routing, "routing"))
+    if document.drafts is not UNSET:
+        found += (thing._replace(draft=True) for thing in _drafts(document.drafts))
     return found
+
+
+def _drafts(drafts: DraftsSpec) -> Iterator[Thing]:
+    yield from _each(drafts.models, (MODEL,), "drafts.models")
+    yield from _each(drafts.organizations, (ORGANIZATION,), "drafts.organizations")
+    for place, one in enumerate(drafts.organizations):
+        path = f"drafts.organizations[{place}].projects"
+        yield from _each(one.projects, (PROJECT, one.name), path)
 
 
 def document_of(things: Mapping[Key, Fields]) -> dict[str, Any]:
@@ -147,15 +164,15 @@ def below(path: str) -> Iterator[None]:
 
 def check_once(things: Iterable[Thing]) -> None:
     """Raises ValidationError where two say something of the same thing."""
-    seen: set[Key] = set()
+    seen: set[tuple[bool, Key]] = set()
     for thing in things:
         if thing.key[0] == ORGANIZATION and not thing.fields:
             # Around what another document says of other projects of it.
             continue
-        if thing.key in seen:
+        if (thing.draft, thing.key) in seen:
             told = f"There is another {thing.key[0]} {thing.key[-1]!r}."
             raise ValidationError({f"{thing.path}.{NAMED_BY.get(thing.key[0], 'name')}": told})
-        seen.add(thing.key)
+        seen.add((thing.draft, thing.key))
 
 
 def _named(things: Mapping[Key, Fields], of: Key) -> list[Fields]:

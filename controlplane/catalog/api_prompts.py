@@ -1,7 +1,6 @@
 """Prompt templates under /api/catalog/templates: each operation calls one service."""
 
 import uuid
-from datetime import datetime
 from typing import Annotated, Any, TypedDict
 
 import msgspec
@@ -15,6 +14,7 @@ from controlplane.core.answers import answer_of
 from controlplane.core.api.schema import CREATED, Whole, operation
 from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import organization_scope
+from controlplane.core.versions.answers import VersionSummary, version_answer
 from controlplane.kernel.ids import ProjectId, kind, public_id
 from controlplane.kernel.prompts import BadValue, Value
 
@@ -83,18 +83,10 @@ class CreatedJson(TypedDict):
     versions: list[Any]
 
 
-class VersionJson(TypedDict):
+class VersionJson(VersionSummary):
     """A version with its body and what is wrong with it."""
 
-    version: int
-    state: str
-    note: str
-    revision: int
     share_permille: int
-    copy_of: int | None
-    created_by: str | None
-    created_at: datetime
-    published_at: datetime | None
     body: Any
     problems: list[dict[str, Any]]
 
@@ -252,10 +244,5 @@ def version_json(version: PromptVersion) -> VersionJson:
     """A version with its body and what is wrong with it."""
     with organization_scope([version.organization_id]):
         problems = selectors.prompt_problems(version)
-    return answer_of(
-        VersionJson,
-        version,
-        copy_of=version.copy_of and version.copy_of.version,
-        created_by=version.created_by and version.created_by.email,
-        problems=[problem._asdict() for problem in problems],
-    )
+    told = [problem._asdict() for problem in problems]
+    return version_answer(VersionJson, version, problems=told)

@@ -9,16 +9,17 @@ import msgspec
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.changes.dryruns import HOURS_DEFAULT, LimitsDryRun, limits_dry_run, limits_shadow
+from controlplane.changes.dryruns import LimitsDryRun, limits_dry_run, limits_shadow
 from controlplane.changes.limits import LimitChanges
 from controlplane.changes.models import ChangeVersion
 from controlplane.changes.prices import PriceChanges
 from controlplane.changes.pricing import PricesDryRun, prices_dry_run
 from controlplane.changes.versions import ChangeVersions
-from controlplane.core.answers import answer_of
 from controlplane.core.api.schema import CREATED, Whole, operation
 from controlplane.core.api.views import OF_ORGANIZATION, ApiView
+from controlplane.core.versions.answers import VersionSummary, version_answer
 from controlplane.core.versions.models import State
+from controlplane.routing.traffic import HOURS_DEFAULT
 from controlplane.tenants.access import require
 
 EXAMPLE = {
@@ -60,18 +61,10 @@ class UndoBody(msgspec.Struct, forbid_unknown_fields=True):
     version: int
 
 
-class ChangeSummaryJson(TypedDict):
+class ChangeSummaryJson(VersionSummary):
     """A change without what it says; `copy_of` is the one that it undid."""
 
-    version: int
-    state: str
-    note: str
-    revision: int
-    copy_of: int | None
-    created_by: str | None
-    created_at: datetime
     canary_at: datetime | None
-    published_at: datetime | None
 
 
 class ChangeJson(ChangeSummaryJson):
@@ -217,12 +210,7 @@ for _of, _word, _under, _own in (
 
 
 def change_summary_json(version: ChangeVersion) -> ChangeSummaryJson:
-    return answer_of(
-        ChangeSummaryJson,
-        version,
-        copy_of=version.copy_of and version.copy_of.version,
-        created_by=version.created_by and version.created_by.email,
-    )
+    return version_answer(ChangeSummaryJson, version)
 
 
 def change_json(changes: ChangeVersions, version: ChangeVersion) -> ChangeJson:

@@ -5,13 +5,12 @@ the requests since its start: counted, not refused.
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import msgspec
-from django.core.exceptions import ValidationError
 
 from controlplane.billing.budgets.models import Budget, BudgetPeriod, BudgetScope
 from controlplane.billing.budgets.selectors import budget_list, budget_map
@@ -20,6 +19,7 @@ from controlplane.changes.content import LimitPart, LimitsContent
 from controlplane.changes.limits import LimitChanges, subject_id
 from controlplane.changes.models import ChangeVersion
 from controlplane.changes.replay import (
+    STORES,
     Allowed,
     Arrival,
     LimitGate,
@@ -31,11 +31,18 @@ from controlplane.changes.replay import (
 from controlplane.core.permissions import Action
 from controlplane.kernel.calendar import period_around
 from controlplane.kernel.clock import monotonic_s
-from controlplane.kernel.ids import public_id
 from controlplane.kernel.statuses import CLIENT_LEFT, FAILED_FROM
 from controlplane.quotas.selectors import limit_list
 from controlplane.quotas.services import LimitSet
-from controlplane.routing.traffic import READ_S_MAX, RecordedRequest, read_sample
+from controlplane.routing.tallies import GROUPS_SHOWN_MAX, groups_of
+from controlplane.routing.traffic import (
+    HOURS_DEFAULT,
+    READ_S_MAX,
+    SETTLE,
+    RecordedRequest,
+    hours_back,
+    read_sample,
+)
 from controlplane.telemetry.reading import TooMuchToRead
 from controlplane.telemetry.selectors import usage_sums
 from controlplane.telemetry.selectors_traffic import TrafficRow
@@ -44,11 +51,7 @@ from controlplane.tenants.access import allows
 from controlplane.tenants.models import ApiKey, Project
 from controlplane.tenants.selectors import names_of
 
-HOURS_DEFAULT, HOURS_MAX = 24, 168
-GROUPS_SHOWN_MAX = 20
 REFUSED = 429
-# Gateways follow within two seconds.
-SETTLE = timedelta(seconds=3)
 NOTES = (
     "Buckets begin empty at the start of the range; a limit per day is only replayed within it.",
     "Gateways count the estimated tokens of a request first and its usage when it ends; here the "
@@ -57,6 +60,7 @@ NOTES = (
     "last requests before the end of a budget may be refused earlier.",
     "Requests that were refused at the time have no tokens and no cost; clients that are refused "
     "send again, or not, which nobody knows.",
+    "Stores write for several requests at once what comes together; here each counts alone.",
     "Limits for a model count the model that served the request, not the one it was sent to first.",
 )
 Terms = dict[uuid.UUID, dict[LimitPart, Any]]
@@ -78,6 +82,15 @@ class ReachedLimitCount(msgspec.Struct, frozen=True):
     requests: int
 
 
+class StoreWrites(msgspec.Struct, frozen=True):
+    """What is written for the requests that each set admits: of which store, and what."""
+
+    store: str
+    what: str
+    before: int
+    after: int
+
+
 class LimitsDryRun(msgspec.Struct, frozen=True):
     """Both sets of limits over [`start`, `end`), whole only if `complete`; the most changed first.
 
@@ -96,14 +109,8 @@ class LimitsDryRun(msgspec.Struct, frozen=True):
     models: list[RefusedGroup]
     hours: list[RefusedGroup]
     reached: list[ReachedLimitCount]
+    writes: list[StoreWrites]
     notes: tuple[str, ...] = NOTES
-
-
-def check_hours(hours: int) -> timedelta:
-    """Raises ValidationError."""
-    if not 1 <= hours <= HOURS_MAX:
-        raise ValidationError({"hours": f"Must be 1 to {HOURS_MAX}."})
-    return timedelta(hours=hours)
 
 
 def limits_dry_run(
@@ -111,7 +118,7 @@ def limits_dry_run(
 ) -> LimitsDryRun:
     """Replay the newest requests of so many hours; raises ValidationError and TooMuchToRead."""
     now = datetime.now(UTC)
-    return _replay(changes, version, now - check_hours(hours), now)
+    return _replay(changes, version, now - hours_back(hours), now)
 
 
 def limits_shadow(changes: LimitChanges) -> LimitsDryRun | None:
@@ -129,7 +136,6 @@ def _replay(
 ) -> LimitsDryRun:
     organization, content = changes.scope, changes.checked(version)
     sample = read_sample([organization], start, end)
-    begins = begins_at(sample)
     with changes.seen():
         keys = ApiKey.objects.filter(organization=organization).values_list("id", "limits_of")
         lines = {key: first or key for key, first in keys}
@@ -137,10 +143,14 @@ def _replay(
         arrivals = sorted(_arrival(row, lines) for row in sample.rows if _counts(row))
         limits = _limits(changes, content)
         budgets = _budgets(changes, content)
-    begun = _Spending(organization, begins, arrivals, lines).begun(budgets)
+    begun = _Spending(organization, sample.begins, arrivals, lines).begun(budgets)
     before, after = map(LimitGate, limits, begun)
     found = compare(arrivals, before, after)
-    return _told(version, organization, sample, begins, found)
+    writes = [
+        StoreWrites(store, what, before.writes[what], after.writes[what])
+        for what, store in STORES.items()
+    ]
+    return _told(version, organization, sample, found, writes)
 
 
 def _counts(row: TrafficRow) -> bool:
@@ -277,31 +287,26 @@ def _budget(subject: uuid.UUID, part: LimitPart) -> uuid.UUID:
     return budget_id(ProjectPart(Project(id=subject), part.model)) if any(part) else subject
 
 
-def begins_at(sample: RecordedRequest) -> datetime:
-    whole = sample.complete or not sample.rows
-    return sample.start if whole else sample.rows[-1].started_at
-
-
 def _told(
     version: ChangeVersion,
     organization: uuid.UUID,
     sample: RecordedRequest,
-    begins: datetime,
     found: Refusals,
+    writes: list[StoreWrites],
 ) -> LimitsDryRun:
     name, projects, keys = names_of(organization)
     names = {**projects, **keys, organization: name}
     return LimitsDryRun(
         version=version.version,
-        start=begins,
+        start=sample.begins,
         end=sample.end,
         complete=sample.complete,
         total=found.total,
         first=_moment(found.first_s),
         last=_moment(found.last_s),
-        projects=_groups(found.projects, projects, "proj"),
-        keys=_groups(found.keys, keys, "key"),
-        models=_groups(found.models, {}),
+        projects=groups_of(RefusedGroup, found.projects, projects, "proj"),
+        keys=groups_of(RefusedGroup, found.keys, keys, "key"),
+        models=groups_of(RefusedGroup, found.models, {}),
         hours=[
             RefusedGroup(str(at), f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M}", tally)
             for at, tally in sorted(found.hours.items())
@@ -310,20 +315,8 @@ def _told(
             ReachedLimitCount(_whose(one, names), one.kind, count)
             for one, count in found.reached.most_common(GROUPS_SHOWN_MAX)
         ],
+        writes=writes,
     )
-
-
-def _groups(
-    tallies: Mapping[Any, RefusalTally], names: Mapping[uuid.UUID, str], prefix: str = ""
-) -> list[RefusedGroup]:
-    """Those with most change first, then those with most requests."""
-
-    def rank(one: Any) -> tuple[int, int]:
-        return -tallies[one].newly - tallies[one].freed, -tallies[one].requests
-
-    most = sorted(tallies, key=rank)[:GROUPS_SHOWN_MAX]
-    shown = {one: public_id(prefix, one) if prefix else one for one in most}
-    return [RefusedGroup(told, names.get(one, told), tallies[one]) for one, told in shown.items()]
 
 
 def _whose(reached: Reached, names: Mapping[uuid.UUID, str]) -> str:

@@ -1,7 +1,6 @@
 """What recorded requests would have cost by other prices: both sets by the gateway's function."""
 
 import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -11,19 +10,18 @@ import msgspec
 from controlplane.catalog.models import PriceVersion
 from controlplane.catalog.selectors import model_list, price_list_all, version_in_force
 from controlplane.changes.content import PriceEntry, PricesContent
-from controlplane.changes.dryruns import GROUPS_SHOWN_MAX, HOURS_DEFAULT, begins_at, check_hours
 from controlplane.changes.models import ChangeVersion
 from controlplane.changes.prices import FIELDS, PriceChanges, changed_prices
-from controlplane.kernel.ids import public_id
 from controlplane.kernel.price import Price, PriceTerms, TokenCounts, charge_nano
-from controlplane.routing.traffic import UNKNOWN_KEY, read_sample
-from controlplane.telemetry.selectors_traffic import TrafficRow
-from controlplane.tenants.selectors import (
-    ORGANIZATIONS_MAX,
-    key_facts,
-    organization_names,
-    project_names,
+from controlplane.routing.tallies import TrafficTally, groups_of, most_changed
+from controlplane.routing.traffic import (
+    HOURS_DEFAULT,
+    UNKNOWN_KEY,
+    hours_back,
+    read_everyone,
 )
+from controlplane.telemetry.selectors_traffic import TrafficRow
+from controlplane.tenants.selectors import key_facts, project_names
 
 NOTES = (
     "Costs are of the recorded tokens; other prices may change what clients send.",
@@ -33,18 +31,17 @@ NOTES = (
 
 
 @dataclass
-class CostTally:
-    """Requests and what they cost, in nano-USD; `charged_nano` is what was charged at the time."""
+class CostTally(TrafficTally):
+    """What requests cost, in nano-USD; `charged_nano` is what was charged at the time."""
 
-    requests: int = 0
     changed: int = 0
     charged_nano: int = 0
     before_nano: int = 0
     after_nano: int = 0
 
-    def add(self, other: "CostTally") -> None:
-        for name, value in vars(other).items():
-            setattr(self, name, getattr(self, name) + value)
+    @property
+    def change(self) -> tuple[int, ...]:
+        return (abs(self.after_nano - self.before_nano),)
 
 
 class CostGroup(msgspec.Struct, frozen=True):
@@ -103,12 +100,11 @@ def prices_dry_run(
     changes: PriceChanges, version: ChangeVersion, hours: int = HOURS_DEFAULT
 ) -> PricesDryRun:
     """Price the newest requests of so many hours; raises ValidationError and TooMuchToRead."""
-    now, span = datetime.now(UTC), check_hours(hours)
+    now, span = datetime.now(UTC), hours_back(hours)
     content = changes.checked(version)
     with changes.seen():
-        tenants = organization_names(actor=changes.actor)
         book = PriceBook(changes, content, now)
-    sample = read_sample(tenants, now - span, now)
+    tenants, sample = read_everyone(changes.actor, now - span, now)
     keys = key_facts(
         actor=changes.actor, organizations=tenants, ids={row.key for row in sample.rows}
     )
@@ -122,16 +118,16 @@ def prices_dry_run(
         total.add(one)
         for tallies, name in zip(by, (row.organization, row.project, row.model), strict=True):
             tallies.setdefault(name, CostTally()).add(one)
-    names = project_names(actor=changes.actor, ids=_most(by[1]))
+    names = project_names(actor=changes.actor, ids=most_changed(by[1]))
     return PricesDryRun(
         version=version.version,
-        start=begins_at(sample),
+        start=sample.begins,
         end=sample.end,
-        complete=sample.complete and len(tenants) < ORGANIZATIONS_MAX,
+        complete=sample.complete,
         total=total,
-        organizations=_groups(by[0], tenants, "org"),
-        projects=_groups(by[1], names, "proj"),
-        models=_groups(by[2], {}),
+        organizations=groups_of(CostGroup, by[0], tenants, "org"),
+        projects=groups_of(CostGroup, by[1], names, "proj"),
+        models=groups_of(CostGroup, by[2], {}),
         unpriced=unpriced,
     )
 
@@ -157,18 +153,3 @@ def _terms_of(row: PriceVersion | PriceEntry) -> PriceTerms:
         output_pico=rates["output_pico"],
     )
     return PriceTerms(price=price, **{name: rates[name] for name in FIELDS[3:]})
-
-
-def _most(tallies: dict[Any, CostTally]) -> list[Any]:
-    def rank(one: Any) -> tuple[int, int]:
-        tally = tallies[one]
-        return -abs(tally.after_nano - tally.before_nano), -tally.requests
-
-    return sorted(tallies, key=rank)[:GROUPS_SHOWN_MAX]
-
-
-def _groups(
-    tallies: dict[Any, CostTally], names: Mapping[Any, str], prefix: str = ""
-) -> list[CostGroup]:
-    shown = {one: public_id(prefix, one) if prefix else one for one in _most(tallies)}
-    return [CostGroup(told, names.get(one, told), tallies[one]) for one, told in shown.items()]

@@ -17,6 +17,7 @@ from controlplane.changes.content import LimitPart
 from controlplane.kernel.calendar import period_around
 from controlplane.kernel.leak import LeakLevel
 from controlplane.quotas.services import LimitSet
+from controlplane.routing.tallies import TrafficTally
 
 MINUTE_S, DAY_S, HOUR_S = 60.0, 86_400.0, 3_600
 # As gateways ask them, in this order: field, kind in records, and the period; 0 is at once.
@@ -27,6 +28,11 @@ DIMENSIONS = (
     ("concurrency", "concurrency", 0.0),
 )
 BUDGET = "budget"
+# What is written for requests: the store, and what of it.
+COUNTERS, BUDGET_ROWS, LEDGER_LINES = "limit counters", "rows of budgets", "ledger lines"
+# Limits that are put right when a request ends.
+SETTLED = frozenset({"tokens", "concurrency"})
+STORES = {COUNTERS: "Redis", BUDGET_ROWS: "PostgreSQL", LEDGER_LINES: "PostgreSQL"}
 
 
 class Arrival(NamedTuple):
@@ -105,6 +111,7 @@ class LimitGate:
         self._purses: dict[tuple[UUID, LimitPart, str], _Purse] = {}
         self._flying: list[tuple[float, int, _Bucket]] = []
         self._count = 0
+        self.writes: Counter[str] = Counter()
 
     def admit(self, arrival: Arrival) -> Reached | None:
         """Count a request, or say what refuses it; then nothing is counted."""
@@ -112,7 +119,8 @@ class LimitGate:
         while self._flying and self._flying[0][0] <= now_s:
             heapq.heappop(self._flying)[2].add(-1, now_s)
         taken: list[tuple[_Bucket, int]] = []
-        for reached, bucket in self._asked(arrival):
+        asked = list(self._asked(arrival))
+        for reached, bucket in asked:
             cost = arrival.tokens if reached.kind == "tokens" else 1
             if bucket.level(now_s) + cost > bucket.limit:
                 return reached
@@ -128,7 +136,16 @@ class LimitGate:
                 heapq.heappush(self._flying, (now_s + arrival.took_s, self._count, bucket))
         for _, purse in purses:
             purse.spent += arrival.nano
+        self._note_writes([reached.kind for reached, _ in asked], len(purses))
         return None
+
+    def _note_writes(self, kinds: list[str], budgets: int) -> None:
+        """Tokens and requests in progress are put right at the end, where others count once; a hold
+        and its settlement are a line each, and change each budget.
+        """
+        self.writes[COUNTERS] += len(kinds) + sum(kind in SETTLED for kind in kinds)
+        self.writes[BUDGET_ROWS] += 2 * budgets
+        self.writes[LEDGER_LINES] += 2
 
     def _asked(self, arrival: Arrival) -> Iterator[tuple[Reached, _Bucket]]:
         for subject in arrival.subjects:
@@ -157,12 +174,11 @@ class LimitGate:
 
 
 @dataclass
-class RefusalTally:
-    """Counts of some requests: those that one set refuses and the other does not are `newly`
+class RefusalTally(TrafficTally):
+    """Those that one set refuses and the other does not are `newly`
     refused or `freed`; `nano` and `tokens` are of those newly refused.
     """
 
-    requests: int = 0
     before: int = 0
     after: int = 0
     newly: int = 0
@@ -170,9 +186,9 @@ class RefusalTally:
     tokens: int = 0
     nano: int = 0
 
-    def add(self, other: "RefusalTally") -> None:
-        for name, value in vars(other).items():
-            setattr(self, name, getattr(self, name) + value)
+    @property
+    def change(self) -> tuple[int, ...]:
+        return (self.newly + self.freed,)
 
 
 @dataclass

@@ -4,19 +4,18 @@ Each way is bounded in requests and in seconds. A first request of each is not c
 way pays for another's cold start; the last way's first one fills the cache that it is about.
 """
 
+import asyncio
 import itertools
-import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
 import msgspec
 
-from controlplane.insights.client import Answered, Client, Refused
+from controlplane.insights.load.samples import OK, LoadSample
+from controlplane.insights.load.wire import LoadClient
 from controlplane.kernel.clock import monotonic_s
 
 # Two full rounds of the widest way.
@@ -43,6 +42,10 @@ PASSAGES = (
     "Bicycles stand in the yard; the key for them is at the reception.",
     "The last bus to the harbour leaves at half past eleven.",
 )
+
+
+class Refused(Exception):
+    """The gateway answered with an error, or not at all."""
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,7 +166,7 @@ class Cards:
 
 def compare(
     setup: Setup,
-    connect: Callable[[], Client],
+    client: LoadClient,
     cards: Mapping[str, Cards | None],
     *,
     done: Callable[[WayResult], None],
@@ -173,8 +176,7 @@ def compare(
     """
     found = []
     for manner in MANNERS:
-        model = setup.small if manner.small else setup.large
-        outcome = _ask_all(setup, manner, model, connect, cards)
+        outcome = asyncio.run(_ask_all(setup, manner, client, cards))
         done(outcome)
         found.append(outcome)
     return found
@@ -204,63 +206,61 @@ def _words() -> Iterator[str]:
         yield from PASSAGES[number % len(PASSAGES)].split()
 
 
-def _ask_all(
-    setup: Setup,
-    manner: Manner,
-    model: str,
-    connect: Callable[[], Client],
-    cards: Mapping[str, Cards | None],
+async def _ask_all(
+    setup: Setup, manner: Manner, client: LoadClient, cards: Mapping[str, Cards | None]
 ) -> WayResult:
     numbers = iter(range(1, setup.requests + 1))
-    lock = threading.Lock()
-    answers: list[Answered] = []
-    failures: list[str] = []
-    with closing(connect()) as first:
-        first.chat(body_of(setup, manner, 0))
-    began = monotonic_s()
+    samples: list[LoadSample] = []
 
-    def ask_on(client: Client) -> None:
+    async def ask(number: int) -> LoadSample:
+        sample = LoadSample(manner.name, monotonic_s())
+        await client.ask(body_of(setup, manner, number), sample)
+        if not manner.keeps_open:
+            client.close()
+        return sample
+
+    async def stream() -> None:
         while monotonic_s() - began < setup.seconds:
-            with lock:
-                number = next(numbers, None)
+            number = next(numbers, None)
             if number is None:
                 break
-            try:
-                answer = client.chat(body_of(setup, manner, number))
-            except Refused as error:
-                with lock:
-                    failures.append(str(error))
-                continue
-            finally:
-                if not manner.keeps_open:
-                    client.close()
-            with lock:
-                answers.append(answer)
+            samples.append(await ask(number))
 
-    def ask() -> None:
-        with closing(connect()) as client:
-            ask_on(client)
-
-    with ThreadPoolExecutor(manner.at_once) as threads:
-        for task in [threads.submit(ask) for _ in range(manner.at_once)]:
-            task.result()
-    if not answers:
+    try:
+        if (first := await ask(0)).code != OK:
+            raise Refused(_told(first))
+        began = monotonic_s()
+        async with asyncio.TaskGroup() as group:
+            for _ in range(manner.at_once):
+                group.create_task(stream())
+    finally:
+        client.close()
+    failures = [_told(each) for each in samples if each.code != OK]
+    if len(failures) == len(samples):
         raise Refused(failures[0] if failures else f"no answer within {setup.seconds:g} s")
-    return _outcome(manner, model, answers, failures, (monotonic_s() - began, cards))
+    answers = [each for each in samples if each.code == OK]
+    return _outcome(setup, manner, answers, failures, (monotonic_s() - began, cards))
+
+
+def _told(sample: LoadSample) -> str:
+    return f"{sample.code}: {sample.message}" if sample.message else sample.code
 
 
 def _outcome(
+    setup: Setup,
     manner: Manner,
-    model: str,
-    answers: list[Answered],
+    answers: list[LoadSample],
     failures: list[str],
     took: tuple[float, Mapping[str, Cards | None]],
 ) -> WayResult:
     seconds, known = took
     served = sorted({one.model for one in answers})
     cards = known.get(served[0]) if len(served) == 1 else None
-    latencies = sorted(one.latency_us for one in answers)
-    firsts = sorted(one.ttft_us for one in answers)
+    latencies = sorted(round(one.total_s * US_PER_S) for one in answers)
+    # Without a stream the first token is seen when the last is.
+    firsts = sorted(
+        round((one.ttft_s if one.events else one.total_s) * US_PER_S) for one in answers
+    )
     card_nano = None
     if cards is not None:
         card_nano = round(seconds * cards.nano_per_s * min(manner.at_once, max(1, cards.nodes)))
@@ -268,7 +268,7 @@ def _outcome(
         name=manner.name,
         label=manner.label,
         what=manner.what,
-        model=model,
+        model=setup.small if manner.small else setup.large,
         requests=len(answers),
         failed=len(failures),
         seconds=round(seconds, 3),
@@ -280,7 +280,7 @@ def _outcome(
         prompt_tokens=sum(one.prompt_tokens for one in answers),
         cached_tokens=sum(one.cached_tokens for one in answers),
         output_tokens=sum(one.output_tokens for one in answers),
-        charged_nano=sum(one.cost_nano for one in answers),
+        charged_nano=sum(one.nano for one in answers),
         card_nano=card_nano,
         told=tuple(sorted(set(failures))[:TOLD_MAX]),
         served=tuple(served),

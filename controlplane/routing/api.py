@@ -8,35 +8,26 @@ import msgspec
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.core.answers import answer_of
 from controlplane.core.api.schema import CREATED, Whole, operation
 from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
-from controlplane.kernel.ids import public_id
+from controlplane.core.versions.answers import VersionSummary, version_answer
 from controlplane.routing import selectors
-from controlplane.routing.dryrun import Move, MoveTally
 from controlplane.routing.models import RuleSet
 from controlplane.routing.rulesjson import read_rules
 from controlplane.routing.services import RuleVersions
-from controlplane.routing.sizing import NS_PER_US, size_report
+from controlplane.routing.sizing import SizesJson, size_report
+from controlplane.routing.traffic import HOURS_DEFAULT
 from controlplane.tenants.access import require
 
 
-class SummaryJson(TypedDict):
+class SummaryJson(VersionSummary):
     """A version without its rules."""
 
-    version: int
-    state: str
-    note: str
-    revision: int
     share_permille: int
     stops_itself: bool
     based_on: int | None
-    copy_of: int | None
-    created_by: str | None
-    created_at: datetime
     canary_at: datetime | None
-    published_at: datetime | None
     retired_at: datetime | None
 
 
@@ -52,145 +43,25 @@ class ProblemsJson(TypedDict):
     problems: list[dict[str, Any]]
 
 
-class SampleJson(TypedDict):
-    """Which traffic was tried, and what was not known of it."""
-
-    hours: int
-    start: datetime
-    end: datetime
-    complete: bool
-    requests: int
-    sizes_unknown: int
-    alias_unknown: int
-    unpriced: int
-
-
-class DryRunJson(TypedDict):
-    """What a version would have changed; money in nano-USD."""
-
-    version: int
-    against: int | None
-    sample: SampleJson
-    total: dict[str, Any]
-    leave_region: int
-    out_of_service: int
-    unserved: list[dict[str, Any]]
-    organizations: list[dict[str, Any]]
-    projects: list[dict[str, Any]]
-    regions: list[dict[str, Any]]
-    moves: list[dict[str, Any]]
-    rules: list[dict[str, Any]]
-    notes: list[str]
-
-
-class CanaryJson(TypedDict):
-    """How the canary does beside what is in force."""
-
-    version: int
-    against: int | None
-    share_permille: int
-    start: datetime
-    end: datetime
-    complete: bool
-    verdict: str
-    reasons: list[str]
-    figures: list[dict[str, Any]]
-    routes: list[dict[str, Any]]
-    alike: int
-    unknown: int
-    astray: int
-
-
-class SizesJson(TypedDict):
-    """What size classes did in the last day; `us` holds p50, p95 and p99 of choices."""
-
-    start: datetime
-    end: datetime
-    complete: bool
-    us: list[float | None]
-    total: dict[str, Any]
-    organizations: list[dict[str, Any]]
-
-
-class SizesAnswer(TypedDict):
+class SizesAnswer(msgspec.Struct, frozen=True):
     """Size classes; null where no rule in force or in canary has any."""
 
     sizes: SizesJson | None
 
 
-class CanaryAnswer(TypedDict):
+class CanaryAnswer(msgspec.Struct, frozen=True):
     """The canary; null where none is in canary."""
 
-    canary: CanaryJson | None
+    canary: selectors.CanaryJson | None
 
 
 def summary_json(rule_set: RuleSet) -> SummaryJson:
-    return answer_of(
-        SummaryJson,
-        rule_set,
-        based_on=rule_set.based_on and rule_set.based_on.version,
-        copy_of=rule_set.copy_of and rule_set.copy_of.version,
-        created_by=rule_set.created_by and rule_set.created_by.email,
-    )
+    based_on = rule_set.based_on and rule_set.based_on.version
+    return version_answer(SummaryJson, rule_set, based_on=based_on)
 
 
 def ruleset_json(rule_set: RuleSet) -> RuleSetJson:
     return {**summary_json(rule_set), "rules": rule_set.rules}
-
-
-def dry_run_json(found: selectors.DryRun) -> DryRunJson:
-    outcome = found.outcome
-    return {
-        "version": found.version,
-        "against": found.against,
-        "sample": {
-            "hours": found.hours,
-            "start": found.start,
-            "end": found.end,
-            "complete": found.complete,
-            "requests": found.rows,
-            "sizes_unknown": outcome.sizes_unknown,
-            "alias_unknown": outcome.alias_unknown,
-            "unpriced": outcome.unpriced,
-        },
-        "total": asdict(outcome.total),
-        "leave_region": outcome.leave_region,
-        "out_of_service": outcome.out_of_service,
-        "unserved": [
-            {**place._asdict(), "requests": requests}
-            for place, requests in outcome.unserved.items()
-        ],
-        "organizations": [_group(one, "org") for one in found.organizations],
-        "projects": [_group(one, "proj") for one in found.projects],
-        "regions": [_group(one) for one in found.regions],
-        "moves": [_move(move, tally) for move, tally in found.moves],
-        "rules": [use._asdict() for use in found.rules],
-        "notes": list(found.notes),
-    }
-
-
-def canary_json(report: selectors.CanaryReport) -> CanaryJson:
-    comparison = report.comparison
-    return answer_of(
-        CanaryJson,
-        report,
-        version=report.rule_set.version,
-        against=report.against and report.against.version,
-        share_permille=report.rule_set.share_permille,
-        verdict=comparison.verdict,
-        reasons=list(comparison.reasons),
-        figures=[{**asdict(each), "verdict": each.verdict.value} for each in comparison.findings],
-        routes=[each._asdict() for each in report.routes],
-    )
-
-
-def _group(group: selectors.MovedGroup, prefix: str = "") -> dict[str, Any]:
-    shown = public_id(prefix, group.id) if prefix else group.id
-    return {"id": shown, "name": group.name, **asdict(group.tally)}
-
-
-def _move(move: Move, tally: MoveTally) -> dict[str, Any]:
-    return {"before": move.before._asdict(), "after": move.after._asdict(), **asdict(tally)}
 
 
 class DraftBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -232,7 +103,7 @@ class StopBody(msgspec.Struct, forbid_unknown_fields=True):
 class DryRunBody(msgspec.Struct, forbid_unknown_fields=True):
     """How far back."""
 
-    hours: int = selectors.HOURS_DEFAULT
+    hours: int = HOURS_DEFAULT
 
 
 class RollbackBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -306,12 +177,11 @@ class Validate(RulesView, at="versions/<int:version>/validate"):
 
 
 class DryRunView(RulesView, at="versions/<int:version>/dry-run"):
-    @operation(body=DryRunBody, answer=DryRunJson)
-    def post(self, asked: DryRunBody, version: int) -> DryRunJson:
+    @operation(body=DryRunBody, answer=selectors.DryRunJson)
+    def post(self, asked: DryRunBody, version: int) -> selectors.DryRunJson:
         """Apply a version to recorded requests: what would change; money in nano-USD."""
         hours, found = asked.hours, self.rule_set(version)
-        tried = selectors.ruleset_dry_run(actor=self.actor(), rule_set=found, hours=hours)
-        return dry_run_json(tried)
+        return selectors.ruleset_dry_run(actor=self.actor(), rule_set=found, hours=hours)
 
 
 class Publish(RulesView, at="versions/<int:version>/publish"):
@@ -349,24 +219,14 @@ class Canary(RulesView, at="canary"):
     @operation(answer=CanaryAnswer)
     def get(self) -> CanaryAnswer:
         """Compare the canary with the live version; null without a canary."""
-        report = selectors.canary_report(actor=self.actor())
-        return {"canary": None if report is None else canary_json(report)}
+        return CanaryAnswer(selectors.canary_report(actor=self.actor()))
 
 
 class Sizes(RulesView, at="sizes"):
     @operation(answer=SizesAnswer)
     def get(self) -> SizesAnswer:
         """Get what rules with size classes chose, what moved up and what it saved, in nano-USD."""
-        found = size_report(actor=self.actor(), rules=selectors.rules_now())
-        if found is None:
-            return {"sizes": None}
-        us = [None if each is None else each / NS_PER_US for each in found.ns]
-        tenants = [
-            {"id": public_id("org", one.id), "name": one.name, **asdict(one.tally)}
-            for one in found.organizations
-        ]
-        total = asdict(found.total)
-        return {"sizes": answer_of(SizesJson, found, us=us, total=total, organizations=tenants)}
+        return SizesAnswer(size_report(actor=self.actor(), rules=selectors.rules_now()))
 
 
 class Rollback(RulesView, at="rollback"):

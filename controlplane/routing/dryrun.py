@@ -25,10 +25,11 @@ from controlplane.kernel.rules import (
     open_targets,
     pick_target,
 )
+from controlplane.routing.tallies import TrafficTally
 from controlplane.telemetry.selectors_traffic import TrafficRow
 
 
-class FirstPlace(NamedTuple):
+class FirstPlace(msgspec.Struct, frozen=True):
     """Where a request goes first."""
 
     model: str
@@ -60,7 +61,7 @@ class PoolNodes:
 
 
 @dataclass
-class MoveTally:
+class MoveTally(TrafficTally):
     """Counts and nano-USD of some requests.
 
     `moved` go to another model or pool first; `treated` go to the same with other steps, waits or
@@ -68,13 +69,16 @@ class MoveTally:
     with nothing cached for those that moved, which is `cached_lost` tokens.
     """
 
-    requests: int = 0
     moved: int = 0
     treated: int = 0
     cached_lost: int = 0
     before_nano: int = 0
     after_nano: int = 0
     cold_nano: int = 0
+
+    @property
+    def change(self) -> tuple[int, ...]:
+        return self.moved, self.treated
 
 
 @dataclass
@@ -188,7 +192,8 @@ def _count(
         outcome.projects.setdefault(facts.project, MoveTally()),
         outcome.regions.setdefault(row.region, MoveTally()),
     ]
-    if move.after != REFUSED and move.after not in fleet.serving:
+    first = move.after
+    if first != REFUSED and (first.model, first.pool) not in fleet.serving:
         outcome.unserved[move.after] = outcome.unserved.get(move.after, 0) + 1
     if moved:
         change.cached_lost = row.cached_tokens
@@ -196,8 +201,7 @@ def _count(
         outcome.out_of_service += move.after.model not in fleet.served
         outcome.leave_region += row.region not in fleet.regions.get(move.after.pool, frozenset())
     for tally in tallies:
-        for name, value in vars(change).items():
-            setattr(tally, name, getattr(tally, name) + value)
+        tally.add(change)
 
 
 def _price(

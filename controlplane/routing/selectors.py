@@ -6,9 +6,8 @@ of a version: recorded requests judged by the published rules and by its own.
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import msgspec
 from django.core.exceptions import ValidationError
@@ -21,23 +20,32 @@ from controlplane.core.versions.selectors import in_force, on_trial
 from controlplane.fleet.overview import places_served
 from controlplane.fleet.selectors import pool_regions
 from controlplane.kernel.rules import DIRECT, PERMILLE, Facts, RouteRule, draw_of
-from controlplane.routing.canary import Arm, CanaryComparison, judge
+from controlplane.routing.canary import Arm, CanaryFigure, CanaryVerdict, judge
 from controlplane.routing.checks import ID_HEX, KnownNames, RuleProblem, find_problems
-from controlplane.routing.dryrun import Judge, Move, MoveTally, Outcome, PoolNodes, compare
+from controlplane.routing.dryrun import (
+    FirstPlace,
+    Judge,
+    MoveTally,
+    Outcome,
+    PoolNodes,
+    compare,
+)
 from controlplane.routing.models import RuleSet
 from controlplane.routing.rulesjson import read_rules, versioned
-from controlplane.routing.traffic import RecordedRequest, facts_of, read_sample
+from controlplane.routing.tallies import groups_of, most_changed
+from controlplane.routing.traffic import (
+    HOURS_DEFAULT,
+    SETTLE,
+    facts_of,
+    hours_back,
+    read_everyone,
+)
 from controlplane.telemetry.selectors_requests import SERVER_FAILED_FROM
 from controlplane.telemetry.selectors_traffic import TrafficRow
 from controlplane.tenants.access import require
-from controlplane.tenants.selectors import ORGANIZATIONS_MAX, organization_names, project_names
+from controlplane.tenants.selectors import organization_names, project_names
 
 VERSIONS_SHOWN_MAX = 100
-# Gateways follow within two seconds; requests that began before that had no lot yet.
-SETTLE = timedelta(seconds=3)
-HOURS_DEFAULT = 24
-HOURS_MAX = 168
-GROUPS_SHOWN_MAX = 20
 NOTES = (
     "Rules see the size of the body, which is not recorded; prompt tokens are used instead.",
     "Tags and priority are the current ones of each key, not those at the time of the request.",
@@ -121,52 +129,59 @@ def hex_ids(texts: Iterable[str]) -> list[uuid.UUID]:
     return [uuid.UUID(text) for text in texts if ID_HEX.fullmatch(text)]
 
 
-class RouteCount(NamedTuple):
+class RouteCount(msgspec.Struct, frozen=True):
     """How many compared requests went by a label, as `name@version`."""
 
     label: str
     requests: int
 
 
-@dataclass(frozen=True)
-class CanaryReport:
-    """Both arms since `start`. Requests that both versions treat alike are `alike` and left out.
+class CanaryJson(msgspec.Struct, frozen=True):
+    """How the canary does beside what is in force: both arms since `start`, and what their
+    `figures` say together.
 
-    `complete`: of all tenants, all requests since the start were read.
-    `unknown` could not be judged, `astray` carry a label of the other arm; neither is compared.
+    Requests that both versions treat alike are `alike`; `unknown` could not be judged, `astray`
+    carry a label of the other arm. None of these is compared. `complete`: of all tenants, all
+    requests since the start were read.
     """
 
-    rule_set: RuleSet
-    against: RuleSet | None
+    version: int
+    against: int | None
+    share_permille: int
     start: datetime
     end: datetime
     complete: bool
-    comparison: CanaryComparison
+    verdict: CanaryVerdict
+    reasons: tuple[str, ...]
+    figures: tuple[CanaryFigure, ...]
     routes: list[RouteCount]
     alike: int
     unknown: int
     astray: int
 
 
-def canary_report(*, actor: Actor) -> CanaryReport | None:
+def canary_report(*, actor: Actor) -> CanaryJson | None:
     """The present canary beside what is in force; None without one. Raises TooMuchToRead."""
     require(actor, Action.ROUTING_MANAGE)
     canary, current = ruleset_on_trial(), ruleset_in_force()
     if canary is None or canary.canary_at is None:
         return None
-    tenants = organization_names(actor=actor)
-    sample = read_sample(tenants, canary.canary_at + SETTLE, datetime.now(UTC))
+    tenants, sample = read_everyone(actor, canary.canary_at + SETTLE, datetime.now(UTC))
     facts = facts_of(sample.rows, actor=actor, organizations=tenants)
     parted = _Parted(canary, current)
     for row, seen in zip(sample.rows, facts, strict=True):
         parted.add(row, seen)
-    return CanaryReport(
-        rule_set=canary,
-        against=current,
+    found = judge(parted.control, parted.trial)
+    return CanaryJson(
+        version=canary.version,
+        against=current.version if current else None,
+        share_permille=canary.share_permille,
         start=sample.start,
         end=sample.end,
-        complete=sample.complete and len(tenants) < ORGANIZATIONS_MAX,
-        comparison=judge(parted.control, parted.trial),
+        complete=sample.complete,
+        verdict=found.verdict,
+        reasons=found.reasons,
+        figures=found.findings,
         routes=[RouteCount(*each) for each in parted.labels.most_common()],
         alike=parted.alike,
         unknown=parted.unknown,
@@ -230,15 +245,29 @@ def _version(label: str) -> int | None:
     return int(number) if label != DIRECT and number.isdecimal() else None
 
 
-class MovedGroup(NamedTuple):
+@dataclass(kw_only=True)
+class MovedGroup(MoveTally):
     """Requests of one tenant, project or region, by name."""
 
     id: str
     name: str
-    tally: MoveTally
 
 
-class RuleUse(NamedTuple):
+@dataclass(kw_only=True)
+class CountedMove(MoveTally):
+    """Requests that move from one place to another."""
+
+    before: FirstPlace
+    after: FirstPlace
+
+
+class UnservedPlace(FirstPlace, frozen=True):
+    """How many requests would go first where no node serves now."""
+
+    requests: int
+
+
+class RuleUse(msgspec.Struct, frozen=True):
     """How many requests a rule decides, in force and in the version tried."""
 
     name: str
@@ -246,65 +275,78 @@ class RuleUse(NamedTuple):
     after: int
 
 
-@dataclass(frozen=True)
-class DryRun:
-    """What a version would have changed; lists hold the most affected, `cut` says of which.
+class SampleJson(msgspec.Struct, frozen=True):
+    """Which traffic was tried, whole only if `complete`, and what was not known of it."""
 
-    `hours` were asked for; the sample covers [`start`, `end`) whole only if `complete`.
-    """
-
-    version: int
-    against: int | None
     hours: int
     start: datetime
     end: datetime
     complete: bool
-    rows: int
-    outcome: Outcome = field(repr=False)
+    requests: int
+    sizes_unknown: int
+    alias_unknown: int
+    unpriced: int
+
+
+class DryRunJson(msgspec.Struct, frozen=True):
+    """What a version would have changed, the most affected first; money in nano-USD."""
+
+    version: int
+    against: int | None
+    sample: SampleJson
+    total: MoveTally
+    leave_region: int
+    out_of_service: int
+    unserved: list[UnservedPlace]
     organizations: list[MovedGroup]
     projects: list[MovedGroup]
     regions: list[MovedGroup]
-    moves: list[tuple[Move, MoveTally]]
+    moves: list[CountedMove]
     rules: list[RuleUse]
-    notes: tuple[str, ...]
-
-    @property
-    def changed(self) -> bool:
-        """Whether any judged request would have been moved or treated otherwise."""
-        return bool(self.outcome.total.moved or self.outcome.total.treated)
+    notes: tuple[str, ...] = NOTES
 
 
-def ruleset_dry_run(*, actor: Actor, rule_set: RuleSet, hours: int = HOURS_DEFAULT) -> DryRun:
+def ruleset_dry_run(*, actor: Actor, rule_set: RuleSet, hours: int = HOURS_DEFAULT) -> DryRunJson:
     """Judge the newest requests of so many hours; raises ValidationError and TooMuchToRead."""
     require(actor, Action.ROUTING_MANAGE)
-    if not 1 <= hours <= HOURS_MAX:
-        raise ValidationError({"hours": f"Must be 1 to {HOURS_MAX}."})
-    current = ruleset_in_force()
+    now, span, current = datetime.now(UTC), hours_back(hours), ruleset_in_force()
     before, after = rules_of(current), rules_of(rule_set)
     _require_targets(after)
-    tenants = organization_names(actor=actor)
-    now = datetime.now(UTC)
-    sample = read_sample(tenants, now - timedelta(hours=hours), now)
+    tenants, sample = read_everyone(actor, now - span, now)
     facts = facts_of(sample.rows, actor=actor, organizations=tenants)
     outcome = compare(sample.rows, facts, before=before, after=after, fleet=_fleet(now))
-    projects = _most(outcome.projects)
-    names = project_names(actor=actor, ids=hex_ids(projects))
-    return DryRun(
+    names = project_names(actor=actor, ids=hex_ids(most_changed(outcome.projects)))
+    unserved = sorted(outcome.unserved.items(), key=lambda each: -each[1])
+    return DryRunJson(
         version=rule_set.version,
         against=current.version if current else None,
-        hours=hours,
-        start=_oldest(sample),
-        end=sample.end,
-        complete=sample.complete and len(tenants) < ORGANIZATIONS_MAX,
-        rows=len(sample.rows),
-        outcome=outcome,
-        organizations=_groups(outcome.organizations, _hex(tenants)),
-        projects=_groups(outcome.projects, _hex(names)),
-        regions=_groups(outcome.regions, {}),
-        moves=sorted(outcome.moves.items(), key=lambda each: -each[1].moved)[:GROUPS_SHOWN_MAX],
+        sample=SampleJson(
+            hours=hours,
+            start=sample.begins,
+            end=sample.end,
+            complete=sample.complete,
+            requests=len(sample.rows),
+            sizes_unknown=outcome.sizes_unknown,
+            alias_unknown=outcome.alias_unknown,
+            unpriced=outcome.unpriced,
+        ),
+        total=outcome.total,
+        leave_region=outcome.leave_region,
+        out_of_service=outcome.out_of_service,
+        unserved=[UnservedPlace(at.model, at.pool, requests) for at, requests in unserved],
+        organizations=groups_of(_group, outcome.organizations, _hex(tenants), "org"),
+        projects=groups_of(_group, outcome.projects, _hex(names), "proj"),
+        regions=groups_of(_group, outcome.regions, {}),
+        moves=[
+            CountedMove(**vars(outcome.moves[move]), **move._asdict())
+            for move in most_changed(outcome.moves)
+        ],
         rules=_uses(outcome, before, after),
-        notes=NOTES,
     )
+
+
+def _group(of: str, name: str, tally: MoveTally) -> MovedGroup:
+    return MovedGroup(**vars(tally), id=of, name=name)
 
 
 def _require_targets(rules: Sequence[RouteRule]) -> None:
@@ -325,26 +367,6 @@ def _fleet(now: datetime) -> PoolNodes:
         regions=pool_regions(),
         serving=places_served(now, {model.name for model in models}),
     )
-
-
-def _oldest(sample: RecordedRequest) -> datetime:
-    if sample.complete or not sample.rows:
-        return sample.start
-    return datetime.fromtimestamp((sample.rows[-1].request.int >> 80) / 1_000, UTC)
-
-
-def _most(tallies: Mapping[str, MoveTally]) -> list[str]:
-    """Those with most change first, then those with most requests."""
-
-    def rank(name: str) -> tuple[int, int, int]:
-        tally = tallies[name]
-        return -tally.moved, -tally.treated, -tally.requests
-
-    return sorted(tallies, key=rank)[:GROUPS_SHOWN_MAX]
-
-
-def _groups(tallies: Mapping[str, MoveTally], names: Mapping[str, str]) -> list[MovedGroup]:
-    return [MovedGroup(one, names.get(one, one), tallies[one]) for one in _most(tallies)]
 
 
 def _hex(names: Mapping[uuid.UUID, str]) -> dict[str, str]:

@@ -115,9 +115,9 @@ def ruleset_canary_watch() -> RuleSet | None:
     if canary is None or not canary.stops_itself:
         return None
     report = selectors.canary_report(actor=WATCH)
-    if report is None or report.rule_set.id != canary.id:
+    if report is None or report.version != canary.version:
         return None
-    errors = report.comparison.findings[0]
+    errors = report.figures[0]
     if errors.verdict != CanaryVerdict.WORSE or errors.control is None or errors.trial is None:
         return None
     reason = f"errors {errors.trial:.2%} of {errors.counts[1]} against {errors.control:.2%}"

@@ -6,24 +6,25 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
-from typing import NamedTuple
+
+import msgspec
 
 from controlplane.catalog.selectors import model_list, price_in_force
 from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 from controlplane.kernel.histogram import Histogram
+from controlplane.kernel.ids import public_id
 from controlplane.kernel.price import Price, TokenCounts, charge_nano
 from controlplane.kernel.receipt import SizeChoice, read_receipt
 from controlplane.kernel.rules import SIZE_CLASSES, RouteRule, SizeClass
-from controlplane.routing.traffic import read_sample
+from controlplane.routing.tallies import GROUPS_SHOWN_MAX
+from controlplane.routing.traffic import read_everyone
 from controlplane.telemetry.selectors_traffic import TrafficRow
 from controlplane.tenants.access import require
-from controlplane.tenants.selectors import ORGANIZATIONS_MAX, organization_names
 
 HOURS = 24
 ROWS_MAX = 5_000
 READ_S_MAX = 2.0
-TENANTS_SHOWN_MAX = 20
 SHARES = (0.5, 0.95, 0.99)
 NS_PER_US = 1_000
 ONE_DAY = timedelta(days=1)
@@ -67,39 +68,37 @@ class SizeTally:
         self.largest_nano += costs[2]
 
 
-class TenantSizes(NamedTuple):
+@dataclass(kw_only=True)
+class TenantSizes(SizeTally):
     """Those of one organization."""
 
     id: str
     name: str
-    tally: SizeTally
 
 
-@dataclass(frozen=True)
-class SizeReport:
-    """Of the newest requests since `start`: all of them only if `complete`. `ns` is what choices
-    took: p50, p95 and p99 in nanoseconds, None without any.
+class SizesJson(msgspec.Struct, frozen=True):
+    """What size classes did in the last day, by its newest requests: by all of them only if
+    `complete`. `us` holds p50, p95 and p99 of choices.
     """
 
     start: datetime
     end: datetime
     complete: bool
+    us: list[float | None]
     total: SizeTally
     organizations: list[TenantSizes]
-    ns: list[float | None]
 
 
-def size_report(*, actor: Actor, rules: Sequence[RouteRule]) -> SizeReport | None:
+def size_report(*, actor: Actor, rules: Sequence[RouteRule]) -> SizesJson | None:
     """Of the last day; None where none of the rules has size classes. Raises TooMuchToRead."""
     require(actor, Action.ROUTING_MANAGE)
     names = {rule.name for rule in rules if rule.has_classes}
     if not names:
         return None
-    tenants = organization_names(actor=actor)
     end = datetime.now(UTC)
     start = end - timedelta(hours=HOURS)
-    sample = read_sample(
-        tenants, start, end, rows_max=ROWS_MAX, seconds_max=READ_S_MAX, rules=names
+    tenants, sample = read_everyone(
+        actor, start, end, rows_max=ROWS_MAX, seconds_max=READ_S_MAX, rules=names
     )
     found = [(row, size) for row in sample.rows if (size := read_receipt(row.receipt).size)]
     named = {name for row, size in found for name in (row.model, size.model, size.largest)}
@@ -110,14 +109,17 @@ def size_report(*, actor: Actor, rules: Sequence[RouteRule]) -> SizeReport | Non
         costs = _costs(row, choice, prices)
         for tally in (total, each.setdefault(row.organization, SizeTally())):
             tally.add(choice, costs)
-    most = sorted(each, key=lambda one: -each[one].requests)[:TENANTS_SHOWN_MAX]
-    return SizeReport(
+    most = sorted(each, key=lambda one: -each[one].requests)[:GROUPS_SHOWN_MAX]
+    return SizesJson(
         start=start,
         end=end,
-        complete=sample.complete and len(tenants) < ORGANIZATIONS_MAX,
+        complete=sample.complete,
+        us=[ns and ns / NS_PER_US for ns in taken.percentiles(SHARES)],
         total=total,
-        organizations=[TenantSizes(one.hex, tenants.get(one, one.hex), each[one]) for one in most],
-        ns=taken.percentiles(SHARES),
+        organizations=[
+            TenantSizes(**vars(each[one]), id=public_id("org", one), name=tenants.get(one, one.hex))
+            for one in most
+        ],
     )
 
 

@@ -6,8 +6,11 @@ those that the key has now, and alias and size class are known from the receipt.
 
 import uuid
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.core.exceptions import ValidationError
 
 from controlplane.core.audit.entries import Actor
 from controlplane.kernel.clock import monotonic_s
@@ -15,8 +18,16 @@ from controlplane.kernel.receipt import read_receipt
 from controlplane.kernel.rules import DIRECT, PRIORITY_NORMAL, Facts
 from controlplane.telemetry.selectors_requests import id_floor
 from controlplane.telemetry.selectors_traffic import PAGE_ROWS_MAX, TrafficRow, traffic_page
-from controlplane.tenants.selectors import KeyFacts, key_facts
+from controlplane.tenants.selectors import (
+    ORGANIZATIONS_MAX,
+    KeyFacts,
+    key_facts,
+    organization_names,
+)
 
+HOURS_DEFAULT, HOURS_MAX = 24, 168
+# Gateways follow within two seconds; requests that began before that saw no trial yet.
+SETTLE = timedelta(seconds=3)
 ROWS_MAX = 20_000
 READ_S_MAX = 8.0
 EMBEDDING = frozenset({"embedding", "rerank", "score"})
@@ -31,6 +42,29 @@ class RecordedRequest:
     end: datetime
     rows: Sequence[TrafficRow] = field(repr=False)
     complete: bool
+
+    @property
+    def begins(self) -> datetime:
+        """From when on they are all."""
+        whole = self.complete or not self.rows
+        return self.start if whole else self.rows[-1].started_at
+
+
+def hours_back(hours: int) -> timedelta:
+    """How far back a dry run reaches; raises ValidationError."""
+    if not 1 <= hours <= HOURS_MAX:
+        raise ValidationError({"hours": f"Must be 1 to {HOURS_MAX}."})
+    return timedelta(hours=hours)
+
+
+def read_everyone(
+    actor: Actor, start: datetime, end: datetime, **bounds: Any
+) -> tuple[dict[uuid.UUID, str], RecordedRequest]:
+    """Names of all organizations, and a sample of theirs: incomplete where some are not listed."""
+    tenants = organization_names(actor=actor)
+    sample = read_sample(tenants, start, end, **bounds)
+    listed = len(tenants) < ORGANIZATIONS_MAX
+    return tenants, replace(sample, complete=sample.complete and listed)
 
 
 def read_sample(

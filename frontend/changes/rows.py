@@ -1,13 +1,15 @@
 """What a change makes another, and what a dry run found, in words and in the order of columns."""
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from controlplane.changes.dryruns import LimitsDryRun, RefusedGroup
-from controlplane.changes.pricing import CostTally, PricesDryRun
+from controlplane.changes.pricing import CostGroup, CostTally, PricesDryRun
 from controlplane.changes.versions import Differing, FieldDifference
 from controlplane.kernel.money import usd_from_micro, usd_short, usd_text
-from frontend.shared.formats import MISSING, count, moment
+from frontend.shared.formats import MISSING, count, moment, significant
+from frontend.shared.panels import TablePanel
+from frontend.shared.versions import TrialShown
 
 FIELD_WORDS = {
     "requests_per_min": "requests per minute",
@@ -32,16 +34,9 @@ KIND_WORDS = {
     "concurrency": "concurrent requests",
     "budget": "budget",
 }
-REFUSED_HEADS = "#Requests | #Refused now | #Refused by the draft | #Newly | #No longer | #Cost"
-COST_HEADS = "#Requests | #Changed | #Cost now | #Cost by the draft | #Difference"
-
-
-class TrialTable(NamedTuple):
-    """A table of a dry run: title, heads as `columns` reads them, and cells of each row."""
-
-    title: str
-    heads: str
-    rows: list[list[str]]
+REFUSED_HEAD = ("Requests", "Refused now", "Refused by the draft", "Newly", "No longer", "Cost")
+WRITES_HEAD = ["Store", "Now", "By the draft", "Of a request, now", "Of one, by the draft"]
+COST_HEAD = ("Requests", "Changed", "Cost now", "Cost by the draft", "Difference")
 
 
 def difference_rows(found: Iterable[Differing]) -> list[tuple[str, list[tuple[str, str, str]]]]:
@@ -54,9 +49,10 @@ def difference_rows(found: Iterable[Differing]) -> list[tuple[str, list[tuple[st
     return [(one.name, [told(each) for each in one.fields]) for one in found]
 
 
-def limits_facts(found: LimitsDryRun) -> list[tuple[str, str]]:
+def limits_trial(found: LimitsDryRun) -> TrialShown:
+    """By what refuses, whose requests, and when."""
     total = found.total
-    told = [
+    facts = [
         ("Replayed", count(total.requests)),
         ("Refused now", count(total.before)),
         ("Refused by the draft", count(total.after)),
@@ -65,33 +61,28 @@ def limits_facts(found: LimitsDryRun) -> list[tuple[str, str]]:
         ("Cost of what is newly refused", usd_short(total.nano)),
     ]
     if found.first and found.last:
-        told.append(
-            ("Newly refused from, to, UTC", f"{moment(found.first)} – {moment(found.last)}")
-        )
-    return told
-
-
-def limits_tables(found: LimitsDryRun) -> list[TrialTable]:
-    """By what refuses, whose requests, and when."""
+        span = f"{moment(found.first)} – {moment(found.last)}"
+        facts.append(("Newly refused from, to, UTC", span))
     reached = [[one.of, KIND_WORDS[one.kind], count(one.requests)] for one in found.reached]
     hours = [one for one in found.hours if one.tally.newly or one.tally.freed]
-    return [
-        TrialTable("Limits of the draft that refuse", "Whose | Limit | #Requests", reached),
-        *(
-            TrialTable(f"{title}s", f"{title} | {REFUSED_HEADS}", _refused(groups))
-            for title, groups in (
-                ("Project", found.projects),
-                ("Key", found.keys),
-                ("Model", found.models),
-            )
+    return _shown_trial(
+        found,
+        facts,
+        TablePanel(
+            "reached", "Limits of the draft that refuse", ["Whose", "Limit", "Requests"], reached
         ),
-        TrialTable("When", f"Hour, UTC | {REFUSED_HEADS}", _refused(hours)),
-    ]
+        _writes(found),
+        _refused("Project", found.projects),
+        _refused("Key", found.keys),
+        _refused("Model", found.models),
+        _refused("Hour, UTC", hours, "When"),
+    )
 
 
-def prices_facts(found: PricesDryRun) -> list[tuple[str, str]]:
+def prices_trial(found: PricesDryRun) -> TrialShown:
+    """By whose requests."""
     total = found.total
-    return [
+    facts = [
         ("Priced", count(total.requests)),
         ("Changed", count(total.changed)),
         ("Charged at the time", usd_short(total.charged_nano)),
@@ -99,36 +90,60 @@ def prices_facts(found: PricesDryRun) -> list[tuple[str, str]]:
         ("By the draft", usd_short(total.after_nano)),
         ("Without a price", count(found.unpriced)),
     ]
+    return _shown_trial(
+        found,
+        facts,
+        _costs("Organization", found.organizations),
+        _costs("Project", found.projects),
+        _costs("Model", found.models),
+    )
 
 
-def prices_tables(found: PricesDryRun) -> list[TrialTable]:
-    """By whose requests."""
-    return [
-        TrialTable(
-            f"{title}s",
-            f"{title} | {COST_HEADS}",
-            [[one.name, *_cost(one.tally)] for one in groups],
-        )
-        for title, groups in (
-            ("Organization", found.organizations),
-            ("Project", found.projects),
-            ("Model", found.models),
-        )
+def _shown_trial(
+    found: LimitsDryRun | PricesDryRun, facts: list[tuple[str, str]], *tables: TablePanel
+) -> TrialShown:
+    return TrialShown(
+        beside="by what is in force and by this version",
+        start=found.start,
+        end=found.end,
+        complete=found.complete,
+        requests=found.total.requests,
+        facts=facts,
+        tables=tables,
+        notes=found.notes,
+    )
+
+
+def _writes(found: LimitsDryRun) -> TablePanel:
+    """How much more or less each store writes, of all requests and of each."""
+    body = [
+        [
+            f"{one.store}: {one.what}",
+            *(str(each) for each in (one.before, one.after)),
+            *(significant(each / found.total.requests) for each in (one.before, one.after)),
+        ]
+        for one in found.writes
+        if found.total.requests
     ]
+    return TablePanel("writes", "Writes to stores", WRITES_HEAD, body)
 
 
-def _refused(groups: Iterable[RefusedGroup]) -> list[list[str]]:
-    return [
+def _refused(of: str, groups: Iterable[RefusedGroup], title: str = "") -> TablePanel:
+    names = ("requests", "before", "after", "newly", "freed")
+    body = [
         [
             one.name,
-            *(
-                count(getattr(one.tally, name))
-                for name in ("requests", "before", "after", "newly", "freed")
-            ),
+            *(count(getattr(one.tally, name)) for name in names),
             usd_short(one.tally.nano),
         ]
         for one in groups
     ]
+    return TablePanel(of.lower(), title or f"{of}s", [of, *REFUSED_HEAD], body)
+
+
+def _costs(of: str, groups: Iterable[CostGroup]) -> TablePanel:
+    body = [[one.name, *_cost(one.tally)] for one in groups]
+    return TablePanel(of.lower(), f"{of}s", [of, *COST_HEAD], body)
 
 
 def _cost(tally: CostTally) -> list[str]:

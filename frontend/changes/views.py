@@ -2,16 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial
 from typing import Any
 
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import ValidationError
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
+from django.urls import reverse
 
-from controlplane.changes.dryruns import HOURS_DEFAULT, limits_dry_run, limits_shadow
+from controlplane.changes.dryruns import limits_dry_run, limits_shadow
 from controlplane.changes.limits import LimitChanges
 from controlplane.changes.models import ChangeVersion
 from controlplane.changes.prices import PriceChanges
@@ -27,7 +28,6 @@ from frontend.shared.stepup import stepped_up
 
 TEXT_CHARS_MAX = 500_000
 URLS = ("index", "draft", "version", "dry_run", "publish", "step", "rollback")
-HOURS_OFFERED = ((1, "1 hour"), (6, "6 hours"), (24, "24 hours"), (168, "7 days"))
 SHADOW = "shadow"
 
 
@@ -45,14 +45,14 @@ class ChangePlace:
     action: Action
     changes: Callable[[Viewer], Any]
     tried: Callable[[Any, ChangeVersion, int], Any]
-    told: Callable[[Any], list[tuple[str, str]]]
-    tables: Callable[[Any], list[rows.TrialTable]]
+    told: Callable[[Any], shared.TrialShown]
     first: dict[str, Any]
     shadows: bool = False
 
-    def url(self, step: str) -> str:
-        """The name of a page's address."""
-        return f"{self.name}_{step}"
+    @property
+    def urls(self) -> dict[str, str]:
+        """Names of its pages' addresses."""
+        return {step: f"{self.name}_{step}" for step in URLS}
 
 
 class ContentForm(shared.DraftForm):
@@ -75,8 +75,7 @@ LIMITS = ChangePlace(
     action=Action.LIMIT_SET,
     changes=lambda viewer: LimitChanges(**viewer.whose),
     tried=limits_dry_run,
-    told=rows.limits_facts,
-    tables=rows.limits_tables,
+    told=rows.limits_trial,
     first={"limits": [], "budgets": []},
     shadows=True,
 )
@@ -88,8 +87,7 @@ PRICES = ChangePlace(
     action=Action.CATALOG_MANAGE,
     changes=lambda viewer: PriceChanges(viewer.user),
     tried=prices_dry_run,
-    told=rows.prices_facts,
-    tables=rows.prices_tables,
+    told=rows.prices_trial,
     first={"prices": []},
 )
 
@@ -101,7 +99,6 @@ def index(place: ChangePlace, request: HttpRequest, viewer: Viewer) -> HttpRespo
     shadow = next((one for one in found if one.state == State.CANARY), None)
     context = {
         "place": place,
-        "urls": _urls(place),
         "current": current,
         "undone": undone,
         "back": rows.difference_rows(changes.differences(undone)) if undone else [],
@@ -115,7 +112,7 @@ def index(place: ChangePlace, request: HttpRequest, viewer: Viewer) -> HttpRespo
 def draft(place: ChangePlace, request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """A draft that says nothing yet."""
     made = place.changes(viewer).draft_create(place.first)
-    return redirect(place.url("version"), made.version)
+    return redirect(place.urls["version"], made.version)
 
 
 def version(place: ChangePlace, request: HttpRequest, viewer: Viewer, version: int) -> HttpResponse:
@@ -127,9 +124,8 @@ def dry_run(place: ChangePlace, request: HttpRequest, viewer: Viewer, version: i
     changes = place.changes(viewer)
     found = changes.get(version)
     shadows = place.shadows and found.state == State.CANARY
-    asked = request.GET.get("hours", "")
-    hours = next((value for value, _ in HOURS_OFFERED if str(value) == asked), HOURS_DEFAULT)
-    since = shadows and asked == SHADOW
+    since = shadows and request.GET.get("hours") == SHADOW
+    hours, complaint = shared.hours_asked(request)
     try:
         told = in_time(
             lambda: limits_shadow(changes) if since else place.tried(changes, found, hours)
@@ -137,28 +133,27 @@ def dry_run(place: ChangePlace, request: HttpRequest, viewer: Viewer, version: i
     except ValidationError as error:
         return _page(place, request, viewer, found, error=error)
     context = {
-        "place": place,
-        "urls": _urls(place),
-        "version": found,
+        "version": version,
+        "back": reverse(place.urls["version"], args=[version]),
         "hours": SHADOW if since else hours,
-        "offered": (*HOURS_OFFERED, (SHADOW, "Its shadow")) if shadows else HOURS_OFFERED,
-        "found": told,
-        "facts": place.told(told) if told else [],
-        "tables": place.tables(told) if told else [],
+        "offered": (*shared.HOURS_OFFERED, *([(SHADOW, "Its shadow")] if shadows else [])),
+        "complaint": "" if since else complaint,
+        "found": place.told(told) if told else None,
     }
-    return show(request, viewer, place.here, "changes/dry_run.html", context)
+    return show(request, viewer, place.here, "shared/dry_run.html", context)
 
 
 def publish(place: ChangePlace, request: HttpRequest, viewer: Viewer, version: int) -> HttpResponse:
-    return _step(place, request, viewer, version, "publish")
+    return _taken(place, request, viewer, version, shared.publish)
 
 
 def step(
     place: ChangePlace, request: HttpRequest, viewer: Viewer, version: int, step: str
 ) -> HttpResponse:
-    if step not in STEPS or step == "publish" or (step == "shadow" and not place.shadows):
+    found = STEPS.get(step)
+    if found is None or (step == SHADOW and not place.shadows):
         raise Http404
-    return _step(place, request, viewer, version, step)
+    return _taken(place, request, viewer, version, found)
 
 
 def rollback(place: ChangePlace, request: HttpRequest, viewer: Viewer) -> HttpResponse:
@@ -169,53 +164,41 @@ def rollback(place: ChangePlace, request: HttpRequest, viewer: Viewer) -> HttpRe
         messages.error(request, " ".join(error.messages))
     else:
         messages.success(request, f"Version {made.version} is live: {made.note}.")
-    return redirect(place.url("index"))
+    return redirect(place.urls["index"])
 
 
-def _step(
-    place: ChangePlace, request: HttpRequest, viewer: Viewer, number: int, step: str
+def _taken(
+    place: ChangePlace, request: HttpRequest, viewer: Viewer, number: int, step: shared.Step
 ) -> HttpResponse:
     changes = place.changes(viewer)
-    found = changes.get(number)
-    try:
-        if step in ("save", "publish", "shadow"):
-            found.revision = cleaned(shared.RevisionForm(request.POST))["revision"]
-        now, told = STEPS[step](request, changes, found)
-    except ValidationError as error:
+
+    def again(error: ValidationError) -> HttpResponse:
         text = request.POST.get("content")
         return _page(place, request, viewer, changes.get(number), text=text, error=error)
-    messages.success(request, told.format(now.version))
-    return redirect(place.url("version"), now.version)
+
+    return shared.step_taken(
+        request,
+        step,
+        changes,
+        changes.get(number),
+        to=lambda now: reverse(place.urls["version"], args=[now.version]),
+        again=again,
+    )
 
 
-def _save(request: HttpRequest, changes: Any, found: ChangeVersion) -> tuple[ChangeVersion, str]:
-    read = cleaned(ContentForm(request.POST))
-    return changes.draft_update(found, read["content"], read["note"]), "Draft {} is saved."
+def _shadow(post: QueryDict, changes: Any, found: ChangeVersion) -> tuple[ChangeVersion, str]:
+    shared.read_of(shared.RevisionForm, post, found)
+    now = changes.canary_start(found)
+    told = f"Version {now.version} is in shadow: requests are counted by it, and none is refused."
+    return now, told
 
 
-Step = Callable[[HttpRequest, Any, ChangeVersion], tuple[ChangeVersion, str]]
-STEPS: dict[str, Step] = {
-    "save": _save,
-    "publish": lambda _, changes, found: (
-        changes.publish(found),
-        "Version {} is live; gateways apply it within two seconds.",
-    ),
-    "shadow": lambda _, changes, found: (
-        changes.canary_start(found),
-        "Version {} is in shadow: requests are counted by it, and none is refused.",
-    ),
-    "stop": lambda _, changes, found: (
-        changes.canary_stop(found),
-        "The shadow of version {} has ended.",
-    ),
-    "discard": lambda _, changes, found: (
-        changes.draft_discard(found),
-        "Draft {} is discarded; it can still be read and copied.",
-    ),
-    "copy": lambda _, changes, found: (
-        changes.draft_create(found.content),
-        "Version {} is a draft and not yet used.",
-    ),
+STEPS: dict[str, shared.Step] = {
+    "save": shared.save(ContentForm),
+    SHADOW: _shadow,
+    "stop": shared.stop("shadow"),
+    "discard": shared.discard,
+    "copy": shared.copy,
 }
 
 
@@ -231,7 +214,6 @@ def _page(
     changes, is_draft = place.changes(viewer), found.state == State.DRAFT
     context = {
         "place": place,
-        "urls": _urls(place),
         "version": found,
         "tone": shared.TONES[found.state],
         "draft": is_draft,
@@ -247,10 +229,6 @@ def _page(
     return answer
 
 
-def _urls(place: ChangePlace) -> dict[str, str]:
-    return {name: place.url(name) for name in URLS}
-
-
 def _register(place: ChangePlace) -> None:
     of = f"{place.at}/<int:version>"
     for address, view, method, confirmed in (
@@ -262,17 +240,9 @@ def _register(place: ChangePlace) -> None:
         (f"{of}/publish", publish, "POST", True),
         (f"{of}/<slug:step>", step, "POST", False),
     ):
-        shown = _placed(place, view)
-        name = place.url(view.__name__)
+        shown = partial(view, place)
+        name = place.urls[view.__name__]
         page(address, place.action, method, name=name)(stepped_up(shown) if confirmed else shown)
-
-
-def _placed(place: ChangePlace, view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    @wraps(view)
-    def shown(request: HttpRequest, viewer: Viewer, **named: Any) -> HttpResponse:
-        return view(place, request, viewer, **named)
-
-    return shown
 
 
 for _place in (LIMITS, PRICES):

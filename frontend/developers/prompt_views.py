@@ -1,16 +1,15 @@
 """Templates: stored prompts, their versions, what a version sends, and how it is put in force."""
 
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 from django import forms
-from django.contrib import messages
 from django.core.exceptions import ValidationError
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
+from django.urls import reverse
 
 from controlplane.catalog import prompts
 from controlplane.catalog import selectors as selectors
@@ -155,70 +154,35 @@ def prompt_act(
     if act is None:
         raise Http404
     found = _named(viewer, name, version)
-    try:
-        now, told = act(request, viewer, found)
-    except ValidationError as error:
-        found = _named(viewer, name, version)
+
+    def again(error: ValidationError) -> HttpResponse:
         outcome = Outcome(error=error, text=request.POST.get("body"))
-        return _version_page(request, viewer, found, outcome)
-    messages.success(request, told)
-    return redirect("prompt_version", name, now.version)
+        return _version_page(request, viewer, _named(viewer, name, version), outcome)
+
+    return shared.step_taken(
+        request,
+        act,
+        prompts.PromptVersions(viewer.user, found.template),
+        found,
+        to=lambda now: reverse("prompt_version", args=[name, now.version]),
+        again=again,
+    )
 
 
-Done = tuple[PromptVersion, str]
-
-
-def _versions(viewer: Viewer, version: PromptVersion) -> prompts.PromptVersions:
-    return prompts.PromptVersions(viewer.user, version.template)
-
-
-def _save(request: HttpRequest, viewer: Viewer, version: PromptVersion) -> Done:
-    read = cleaned(BodyForm(request.POST))
-    version.revision = read["revision"]
-    now = _versions(viewer, version).draft_update(version, read["body"], read["note"])
-    return now, f"Draft {now.version} is saved."
-
-
-def _publish(request: HttpRequest, viewer: Viewer, version: PromptVersion) -> Done:
-    version.revision = cleaned(shared.RevisionForm(request.POST))["revision"]
-    now = _versions(viewer, version).publish(version)
-    return now, f"Version {now.version} is live; gateways apply it within two seconds."
-
-
-def _canary(request: HttpRequest, viewer: Viewer, version: PromptVersion) -> Done:
-    read = cleaned(shared.CanaryForm(request.POST))
-    version.revision, share = read["revision"], int(read["share"] * shared.SHARE_STEP)
-    now = _versions(viewer, version).canary_start(version, share_permille=share)
-    return now, f"{read['share']} % of requests that name no version get version {now.version}."
-
-
-def _stop(request: HttpRequest, viewer: Viewer, version: PromptVersion) -> Done:
-    now = _versions(viewer, version).canary_stop(version)
-    return now, f"The canary of version {now.version} has ended."
-
-
-def _discard(request: HttpRequest, viewer: Viewer, version: PromptVersion) -> Done:
-    now = _versions(viewer, version).draft_discard(version)
-    return now, f"Draft {now.version} is discarded; it can still be read and copied."
-
-
-def _copy(request: HttpRequest, viewer: Viewer, version: PromptVersion) -> Done:
-    made = _versions(viewer, version).draft_create(version.body)
-    return made, f"Version {made.version} is a draft and not yet used."
-
-
-def _rollback(request: HttpRequest, viewer: Viewer, version: PromptVersion) -> Done:
-    made = _versions(viewer, version).rollback(to=version)
+def _rollback(
+    post: QueryDict, versions: prompts.PromptVersions, version: PromptVersion
+) -> tuple[PromptVersion, str]:
+    made = versions.rollback(to=version)
     return made, f"Version {version.version} is live again, as version {made.version}."
 
 
-ACTIONS: dict[str, Callable[[HttpRequest, Viewer, PromptVersion], Done]] = {
-    "save": _save,
-    "publish": _publish,
-    "canary": _canary,
-    "stop": _stop,
-    "discard": _discard,
-    "copy": _copy,
+ACTIONS: dict[str, shared.Step] = {
+    "save": shared.save(BodyForm),
+    "publish": shared.publish,
+    "canary": shared.canary("requests that name no version get"),
+    "stop": shared.stop("canary"),
+    "discard": shared.discard,
+    "copy": shared.copy,
     "rollback": _rollback,
 }
 

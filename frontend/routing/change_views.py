@@ -1,67 +1,37 @@
 """What the Routing pages change; every button is one step of a version, and says how it went."""
 
-from collections.abc import Callable
-from functools import wraps
-
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import ValidationError
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 
 from controlplane.core.permissions import Action
-from controlplane.core.versions.models import NOTE_CHARS_MAX
 from controlplane.routing.models import RuleSet
 from controlplane.routing.selectors import ruleset_get, ruleset_in_force
 from controlplane.routing.services import RuleVersions
 from frontend.routing.drafts import TypedDraft, draft_acted, typed_draft
 from frontend.routing.views import version_page
+from frontend.shared import versions as shared
 from frontend.shared.access import Viewer, page
-from frontend.shared.forms import cleaned
 from frontend.shared.stepup import stepped_up
-from frontend.shared.versions import SHARE_STEP, CanaryForm, DraftForm, RevisionForm, status_of
 
 TEXT_CHARS_MAX = 1_000_000
 # Instead of a version: what was in force before the first.
 NO_RULES = "0"
-Step = Callable[[HttpRequest, RuleVersions, RuleSet], str]
 
 
-class RulesForm(DraftForm):
+class RulesForm(shared.DraftForm):
     """What a draft has beside its rules: the version it was compared with."""
 
     rules = forms.CharField(max_length=TEXT_CHARS_MAX, strip=False, required=False)
     rebase = forms.IntegerField(min_value=1, required=False)
 
 
-class RulesCanaryForm(CanaryForm):
+class RulesCanaryForm(shared.CanaryForm):
     """A share of all requests, and whether the watch may end the trial."""
 
     stops_itself = forms.BooleanField(required=False)
-
-
-def _step(
-    word: str, *, confirmed: bool = False
-) -> Callable[[Step], Callable[..., HttpResponseBase]]:
-    """A view that takes a step; a refusal is told on the version's page, with its fields."""
-
-    def made(step: Step) -> Callable[..., HttpResponseBase]:
-        @wraps(step)
-        def view(request: HttpRequest, viewer: Viewer, version: int) -> HttpResponse:
-            rule_set = ruleset_get(actor=viewer.user, version=version)
-            try:
-                told = step(request, RuleVersions(viewer.user), rule_set)
-            except ValidationError as error:
-                now = ruleset_get(actor=viewer.user, version=version)
-                return version_page(request, viewer, now, error=error, status=status_of(error))
-            messages.success(request, told)
-            return redirect("routing")
-
-        address = f"routing/<int:version>/{word}"
-        shown = page(address, Action.ROUTING_MANAGE, "POST")
-        return shown(stepped_up(view) if confirmed else view)
-
-    return made
 
 
 @page("routing/draft", Action.ROUTING_MANAGE, "POST")
@@ -81,8 +51,7 @@ def routing_save(request: HttpRequest, viewer: Viewer, version: int) -> HttpResp
     typed = None
     try:
         typed = typed_draft(request.POST)
-        read = cleaned(RulesForm(request.POST))
-        rule_set.revision = read["revision"]
+        read = shared.read_of(RulesForm, request.POST, rule_set)
         versions = RuleVersions(viewer.user)
         versions.draft_update(rule_set, typed.content, read["note"], rebase=read["rebase"])
     except ValidationError as error:
@@ -111,41 +80,37 @@ def _again(
     error: ValidationError,
 ) -> HttpResponse:
     """The page with what was typed, still a change of the revision that it began with."""
-    now, status = ruleset_get(actor=viewer.user, version=version), status_of(error)
+    now, status = ruleset_get(actor=viewer.user, version=version), shared.status_of(error)
     return version_page(request, viewer, now, typed=typed, error=error, status=status)
 
 
-@_step("publish", confirmed=True)
-def routing_publish(request: HttpRequest, versions: RuleVersions, rule_set: RuleSet) -> str:
-    rule_set.revision = cleaned(RevisionForm(request.POST))["revision"]
-    versions.publish(rule_set)
-    return f"Version {rule_set.version} is live; gateways apply it within two seconds."
+def _promote(post: QueryDict, versions: RuleVersions, rule_set: RuleSet) -> tuple[RuleSet, str]:
+    now = versions.canary_promote(rule_set)
+    return now, f"Version {now.version} is live for all requests."
 
 
-@_step("canary", confirmed=True)
-def routing_canary(request: HttpRequest, versions: RuleVersions, rule_set: RuleSet) -> str:
-    read = cleaned(RulesCanaryForm(request.POST))
-    rule_set.revision, share = read["revision"], int(read["share"] * SHARE_STEP)
-    versions.canary_start(rule_set, share, stops_itself=read["stops_itself"])
-    return f"{read['share']} % of requests follow version {rule_set.version} from now on."
+def _register(word: str, step: shared.Step, *, confirmed: bool = False) -> None:
+    def view(request: HttpRequest, viewer: Viewer, version: int) -> HttpResponse:
+        return shared.step_taken(
+            request,
+            step,
+            RuleVersions(viewer.user),
+            ruleset_get(actor=viewer.user, version=version),
+            to=lambda _: "routing",
+            again=lambda error: _again(request, viewer, version, None, error),
+        )
+
+    shown = page(
+        f"routing/<int:version>/{word}", Action.ROUTING_MANAGE, "POST", name=f"routing_{word}"
+    )
+    shown(stepped_up(view) if confirmed else view)
 
 
-@_step("promote", confirmed=True)
-def routing_promote(request: HttpRequest, versions: RuleVersions, rule_set: RuleSet) -> str:
-    versions.canary_promote(rule_set)
-    return f"Version {rule_set.version} is live for all requests."
-
-
-@_step("stop")
-def routing_stop(request: HttpRequest, versions: RuleVersions, rule_set: RuleSet) -> str:
-    versions.canary_stop(rule_set, request.POST.get("reason", "").strip()[:NOTE_CHARS_MAX])
-    return f"The canary of version {rule_set.version} has ended."
-
-
-@_step("discard")
-def routing_discard(request: HttpRequest, versions: RuleVersions, rule_set: RuleSet) -> str:
-    versions.draft_discard(rule_set)
-    return f"Draft {rule_set.version} is discarded; it can still be read and copied."
+_register("publish", shared.publish, confirmed=True)
+_register("canary", shared.canary("all requests follow", RulesCanaryForm), confirmed=True)
+_register("promote", _promote, confirmed=True)
+_register("stop", shared.stop("canary"))
+_register("discard", shared.discard)
 
 
 @page("routing/rollback", Action.ROUTING_MANAGE, "POST")

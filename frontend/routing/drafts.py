@@ -13,7 +13,7 @@ from controlplane.routing.checks import RuleProblem
 from controlplane.routing.models import RuleSet
 from controlplane.routing.rulesjson import read_rules, read_rules_text, write_rules
 from frontend.routing.editor import FormRule, Plain, form_act, form_of, form_read
-from frontend.routing.form_rows import form_rows
+from frontend.routing.form_rows import RuleForm
 from frontend.routing.tenants import words
 from frontend.shared.access import Viewer
 from frontend.shared.versions import text_of
@@ -85,7 +85,9 @@ def draft_context(viewer: Viewer, rule_set: RuleSet, typed: TypedDraft | None) -
     told = {place: next(shown) for place, rule in enumerate(read) if rule is not None}
     problems = _problems(viewer, [each.rule for each in rules])
     context["valid_typed"] = all(each.warning for each in problems)
-    return {**context, "form": form_rows(rules, told, problems, models, pools)}
+    form = RuleForm(problems, models, pools)
+    rows = [form.row(place, each, told.get(place)) for place, each in enumerate(rules)]
+    return {**context, "form": rows}
 
 
 def _shortest(content: object) -> object:

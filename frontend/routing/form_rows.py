@@ -3,12 +3,11 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from controlplane.kernel.rules import QUEUE_S_DEFAULT, SIZE_CLASSES, STEPS_MAX, TARGETS_MAX
 from controlplane.routing.checks import RuleProblem
 from frontend.routing.editor import (
-    BOXES,
     FLAGS,
     LISTS,
     NUMBERS,
@@ -38,6 +37,7 @@ LABELS = {
     "shadow_class": ("Shadow: always serve", "The size class that is chosen is only recorded."),
 }
 TASKS = {"generate": "generate", "embed": "embed"}
+PRIORITIES = {str(value): word for value, word in PRIORITY_WORDS.items()}
 
 
 class FormField(NamedTuple):
@@ -129,46 +129,33 @@ class FormRow:
     @property
     def conditions(self) -> list[FormField]:
         match = self.rule.get("match", {})
-        values = {name: listed_text(match.get(name, ())) for name in LISTS}
-        values |= {name: _text(match.get(name)) for name in SIZES}
-        return [FormField(f"{self.at}-{name}", *_labelled(name, values[name])) for name in values]
+        texts = [self._field(name, listed_text(match.get(name, ()))) for name in LISTS]
+        return [*texts, *(self._field(name, _text(match.get(name))) for name in SIZES)]
 
     @property
     def boxes(self) -> list[tuple[str, list[FormBox]]]:
         match = self.rule.get("match", {})
-        known = TASKS, {str(value): word for value, word in PRIORITY_WORDS.items()}
-        legends = "Tasks", "Priorities of keys"
+        known = {"tasks": ("Tasks", TASKS), "priorities": ("Priorities of keys", PRIORITIES)}
         return [
             (legend, _boxes(f"{self.at}-{name}", words, match.get(name, ())))
-            for legend, name, words in zip(legends, BOXES, known, strict=True)
+            for name, (legend, words) in known.items()
+        ]
+
+    @property
+    def choices(self) -> list[tuple[FormField, list[Any], str]]:
+        """Fields to choose from, each with what there is and the word for nothing."""
+        priority, shadow = (self._option(name) for name in ("priority", "shadow_class"))
+        known = [*PRIORITIES.items()]
+        if priority.value and priority.value not in PRIORITIES:
+            known.append((priority.value, priority.value))
+        return [
+            (priority, known, "the key’s"),
+            (shadow, _with(SIZE_CLASSES, shadow.value), "no shadow"),
         ]
 
     @property
     def numbers(self) -> list[FormField]:
-        return [
-            FormField(f"{self.at}-{name}", *_labelled(name, _text(self.rule.get(name))))
-            for name in NUMBERS
-            if name != "priority"
-        ]
-
-    @property
-    def priority(self) -> FormField:
-        return FormField(f"{self.at}-priority", "Priority", _text(self.rule.get("priority")))
-
-    @property
-    def priorities(self) -> list[tuple[str, str]]:
-        known = {str(value): word for value, word in PRIORITY_WORDS.items()}
-        value = self.priority.value
-        return [*known.items(), *([(value, value)] if value and value not in known else [])]
-
-    @property
-    def shadow(self) -> FormField:
-        shown = _labelled("shadow_class", _text(self.rule.get("shadow_class")))
-        return FormField(f"{self.at}-shadow_class", *shown)
-
-    @property
-    def classes(self) -> list[str]:
-        return _with(SIZE_CLASSES, self.shadow.value)
+        return [self._option(name) for name in NUMBERS if name != "priority"]
 
     @property
     def flags(self) -> list[FormBox]:
@@ -177,94 +164,77 @@ class FormRow:
             for name in FLAGS
         ]
 
+    def _option(self, name: str) -> FormField:
+        return self._field(name, _text(self.rule.get(name)))
 
-def form_rows(
-    rules: Sequence[FormRule],
-    words: Mapping[int, RuleRow],
-    problems: Sequence[RuleProblem],
-    models: Sequence[str],
-    pools: Sequence[str],
-) -> list[FormRow]:
-    """The rules of a form; `words` are of those that can be read, by their places."""
-    return [
-        _row(place, each, words.get(place), _beneath(problems, f"rules[{place}]"), models, pools)
-        for place, each in enumerate(rules)
-    ]
+    def _field(self, name: str, value: str) -> FormField:
+        label, hint = LABELS[name]
+        return FormField(f"{self.at}-{name}", label, value, hint)
 
 
-def _row(
-    place: int,
-    each: FormRule,
-    words: RuleRow | None,
-    problems: list[RuleProblem],
-    models: Sequence[str],
-    pools: Sequence[str],
-) -> FormRow:
-    opened = each.open or words is None
-    steps = [
-        _step(place, number, step, problems, models, pools)
-        for number, step in enumerate(each.rule.get("steps", ()))
-    ]
-    return FormRow(
-        path=str(place),
-        number=place + 1,
-        at=name_of([place]),
-        name=str(each.rule["name"]),
-        open=opened,
-        words=words,
-        json="" if opened else json.dumps(each.rule),
-        rule=each.rule,
-        steps=steps if opened else [],
-        problems=problems,
-    )
+class RuleForm:
+    """Rows of a form, with the `problems` of its rules, and the models and pools that there are."""
 
+    def __init__(
+        self, problems: Sequence[RuleProblem], models: Sequence[str], pools: Sequence[str]
+    ) -> None:
+        self._problems, self._models, self._pools = problems, models, pools
 
-def _step(
-    place: int,
-    number: int,
-    step: Plain,
-    problems: list[RuleProblem],
-    models: Sequence[str],
-    pools: Sequence[str],
-) -> StepRow:
-    at, here = name_of([place, number]), f"rules[{place}].steps[{number}]"
-    targets = [
-        _target([place, number, which], target, problems, models, pools)
-        for which, target in enumerate(step["targets"])
-    ]
-    queue_s = _text(step.get("queue_s", QUEUE_S_DEFAULT))
-    field = FormField(f"{at}-queue_s", "Wait for room, s", queue_s.removesuffix(".0"))
-    own = [each for each in problems if each.field in (here, f"{here}.queue_s", f"{here}.targets")]
-    return StepRow(
-        f"{place}-{number}", number + 1, at, field, targets, len(targets) >= TARGETS_MAX, own
-    )
+    def row(self, place: int, each: FormRule, words: RuleRow | None) -> FormRow:
+        """A rule; `words` are of one that can be read."""
+        opened = each.open or words is None
+        steps = enumerate(each.rule.get("steps", ())) if opened else ()
+        return FormRow(
+            path=str(place),
+            number=place + 1,
+            at=name_of([place]),
+            name=str(each.rule["name"]),
+            open=opened,
+            words=words,
+            json="" if opened else json.dumps(each.rule),
+            rule=each.rule,
+            steps=[self._step(place, number, step) for number, step in steps],
+            problems=self._beneath(f"rules[{place}]"),
+        )
 
+    def _step(self, place: int, number: int, step: Plain) -> StepRow:
+        at, here = name_of([place, number]), f"rules[{place}].steps[{number}]"
+        targets = [
+            self._target([place, number, which], target)
+            for which, target in enumerate(step["targets"])
+        ]
+        queue_s = _text(step.get("queue_s", QUEUE_S_DEFAULT)).removesuffix(".0")
+        own = (here, f"{here}.queue_s", f"{here}.targets")
+        return StepRow(
+            f"{place}-{number}",
+            number + 1,
+            at,
+            FormField(f"{at}-queue_s", "Wait for room, s", queue_s),
+            targets,
+            len(targets) >= TARGETS_MAX,
+            [each for each in self._problems if each.field in own],
+        )
 
-def _target(
-    path: list[int],
-    target: Plain,
-    problems: list[RuleProblem],
-    models: Sequence[str],
-    pools: Sequence[str],
-) -> TargetRow:
-    place, number, which = path
-    fields = {"model": target["model"], "pool": target.get("pool") or ""}
-    fields |= {"weight": _text(target.get("weight", 1)), "class": target.get("size_class") or ""}
-    return TargetRow(
-        path="-".join(map(str, path)),
-        number=which + 1,
-        at=name_of(path),
-        fields=fields,
-        models=_with(models, fields["model"]),
-        pools=_with(pools, fields["pool"]),
-        classes=_with(SIZE_CLASSES, fields["class"]),
-        problems=_beneath(problems, f"rules[{place}].steps[{number}].targets[{which}]"),
-    )
+    def _target(self, path: list[int], target: Plain) -> TargetRow:
+        place, number, which = path
+        model, pool, size = (target.get(name) or "" for name in ("model", "pool", "size_class"))
+        weight = _text(target.get("weight", 1))
+        return TargetRow(
+            path="-".join(map(str, path)),
+            number=which + 1,
+            at=name_of(path),
+            fields={"model": model, "pool": pool, "weight": weight, "class": size},
+            models=_with(self._models, model),
+            pools=_with(self._pools, pool),
+            classes=_with(SIZE_CLASSES, size),
+            problems=self._beneath(f"rules[{place}].steps[{number}].targets[{which}]"),
+        )
 
-
-def _beneath(problems: Iterable[RuleProblem], at: str) -> list[RuleProblem]:
-    """Those of a thing and of all its fields."""
-    return [each for each in problems if each.field == at or each.field.startswith(f"{at}.")]
+    def _beneath(self, at: str) -> list[RuleProblem]:
+        """Problems of a thing and of all its fields."""
+        return [
+            each for each in self._problems if each.field == at or each.field.startswith(f"{at}.")
+        ]
 
 
 def _with(options: Sequence[str], chosen: str) -> list[str]:
@@ -275,11 +245,6 @@ def _boxes(name: str, words: Mapping[str, str], ticked: Iterable[object]) -> lis
     chosen = {str(each) for each in ticked}
     values = dict.fromkeys([*words, *sorted(chosen)])
     return [FormBox(name, each, words.get(each, each), each in chosen) for each in values]
-
-
-def _labelled(name: str, value: str) -> tuple[str, str, str]:
-    label, hint = LABELS[name]
-    return label, value, hint
 
 
 def _text(value: object) -> str:

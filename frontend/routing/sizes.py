@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from controlplane.kernel.money import usd_short
 from controlplane.kernel.rules import SIZE_CLASSES
-from controlplane.routing.sizing import HOURS, NS_PER_US, SizeReport, SizeTally
+from controlplane.routing.sizing import HOURS, SizesJson, SizeTally
 from frontend.shared.formats import MISSING, count, percent, significant
 
 HEADS = " | ".join(
@@ -34,9 +34,9 @@ class SizePanel(NamedTuple):
     heads: str = HEADS
 
 
-def size_panel(found: SizeReport) -> SizePanel:
+def size_panel(found: SizesJson) -> SizePanel:
     total, told = found.total, [
-        MISSING if each is None else f"{significant(each / NS_PER_US)} µs" for each in found.ns
+        MISSING if each is None else f"{significant(each)} µs" for each in found.us
     ]  # fmt: skip
     facts = [
         ("Choice, p50 / p95 / p99", " / ".join(told)),
@@ -51,7 +51,7 @@ def size_panel(found: SizeReport) -> SizePanel:
     if total.unpriced:
         facts.append(("Without a price", count(total.unpriced)))
     sample = "" if found.complete else "the newest requests of "
-    rows = [_row("All", total), *(_row(one.name, one.tally) for one in found.organizations)]
+    rows = [_row("All", total), *(_row(one.name, one) for one in found.organizations)]
     return SizePanel(facts, rows, f"{sample}the last {HOURS} hours")
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 
 from controlplane.core.permissions import Action
 from controlplane.core.versions.models import NOTE_CHARS_MAX, State
@@ -12,26 +13,28 @@ from controlplane.kernel.rules import PERMILLE
 from controlplane.routing import selectors
 from controlplane.routing.models import RuleSet
 from controlplane.routing.rulesjson import read_rules
-from controlplane.routing.selectors import (
-    HOURS_DEFAULT,
-    HOURS_MAX,
-    canary_report,
-    ruleset_dry_run,
-)
+from controlplane.routing.selectors import canary_report, ruleset_dry_run
 from controlplane.routing.sizing import size_report
-from controlplane.telemetry.reading import TooMuchToRead
 from frontend.routing import rows
 from frontend.routing.changes import Comparison, comparison_of, rule_changes
 from frontend.routing.drafts import TypedDraft, draft_context
 from frontend.routing.sizes import size_panel
 from frontend.routing.tenants import tenant_names, words
+from frontend.routing.trial import trial_of
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.asked import in_time
 from frontend.shared.formats import percent
-from frontend.shared.versions import SHARE_MAX, WRONG, listed, text_of
+from frontend.shared.versions import (
+    HOURS_OFFERED,
+    SHARE_MAX,
+    TONES,
+    WRONG,
+    hours_asked,
+    listed,
+    text_of,
+)
 
 HERE = "routing"
-HOURS_OFFERED = ((1, "1 hour"), (6, "6 hours"), (24, "24 hours"), (168, "7 days"))
 EXAMPLE = """[
   {
     "name": "long-prompts",
@@ -60,10 +63,10 @@ def routing(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         "compared": compared(viewer, current, canary) if canary else None,
         "share": percent(canary.share_permille, PERMILLE) if canary else "",
         "report": report,
-        "figures": rows.figure_rows(report.comparison) if report else [],
-        "verdict": rows.verdict_words(report.comparison.verdict) if report else None,
+        "figures": rows.figure_rows(report.figures) if report else [],
+        "verdict": rows.verdict_words(report.verdict) if report else None,
         "sizes": size_panel(sizes) if sizes else None,
-        "versions": [(each, rows.state_tone(each.state)) for each in versions],
+        "versions": [(each, TONES[each.state]) for each in versions],
         "cut_off": len(versions) == selectors.VERSIONS_SHOWN_MAX,
     }
     return show(request, viewer, HERE, "routing/page.html", context)
@@ -78,32 +81,20 @@ def routing_version(request: HttpRequest, viewer: Viewer, version: int) -> HttpR
 @page("routing/<int:version>/dry-run", Action.ROUTING_MANAGE, "GET")
 def routing_dry_run(request: HttpRequest, viewer: Viewer, version: int) -> HttpResponse:
     rule_set = selectors.ruleset_get(actor=viewer.user, version=version)
-    hours, complaint = _hours(request.GET.get("hours", str(HOURS_DEFAULT)))
+    hours, complaint = hours_asked(request)
     try:
-        found = ruleset_dry_run(actor=viewer.user, rule_set=rule_set, hours=hours)
-    except TooMuchToRead:
-        found = None
+        found = in_time(lambda: ruleset_dry_run(actor=viewer.user, rule_set=rule_set, hours=hours))
     except ValidationError as error:
         return version_page(request, viewer, rule_set, error=error, status=WRONG)
     context = {
-        "rule_set": rule_set,
+        "version": version,
+        "back": reverse("routing_version", args=[version]),
         "hours": hours,
         "offered": HOURS_OFFERED,
         "complaint": complaint,
-        "found": found,
+        "found": trial_of(found) if found else None,
     }
-    if found is not None:
-        context |= {
-            "total": rows.total_row(found),
-            "unserved": rows.unserved_rows(found),
-            "tables": [
-                ("From and to", "Move", rows.move_rows(found)),
-                ("Organizations", "Organization", rows.group_rows(found.organizations)),
-                ("Projects", "Project", rows.group_rows(found.projects)),
-                ("Regions", "Region", rows.group_rows(found.regions)),
-            ],
-        }
-    return show(request, viewer, HERE, "routing/dry_run.html", context)
+    return show(request, viewer, HERE, "shared/dry_run.html", context)
 
 
 def version_page(
@@ -122,7 +113,7 @@ def version_page(
     problems = selectors.rule_problems(actor=viewer.user, rules=rules) if draft else []
     context: dict[str, Any] = {
         "rule_set": rule_set,
-        "tone": rows.state_tone(rule_set.state),
+        "tone": TONES[rule_set.state],
         "draft": draft,
         "rows": [] if draft else words(viewer, rules),
         "problems": problems,
@@ -150,11 +141,3 @@ def compared(viewer: Viewer, before: RuleSet | None, after: RuleSet | None) -> C
     old, new = (read_rules(each.rules) if each else () for each in (before, after))
     names = tenant_names(viewer, [*old, *new])
     return comparison_of(before, after, rule_changes(old, new, names))
-
-
-def _hours(text: str) -> tuple[int, str]:
-    short = len(text) <= 3 and text.isascii() and text.isdecimal()
-    if short and 1 <= int(text) <= HOURS_MAX:
-        return int(text), ""
-    told = f"“{text[:20]}” is not a number of hours from 1 to {HOURS_MAX}; showing {HOURS_DEFAULT}."
-    return HOURS_DEFAULT, told

@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from controlplane.changes.content import LimitPart
-from controlplane.changes.replay import Allowed, Arrival, LimitGate, Reached, compare
+from controlplane.changes.replay import (
+    BUDGET_ROWS,
+    COUNTERS,
+    LEDGER_LINES,
+    Allowed,
+    Arrival,
+    LimitGate,
+    Reached,
+    compare,
+)
 from controlplane.kernel.leak import LeakLevel
 from controlplane.quotas.services import LimitSet
 
@@ -53,6 +62,15 @@ def test_tokens_per_minute_refuse_what_does_not_fit() -> None:
         False,
     ]
     assert admitted(limited, at(6, tokens=6)) == [True]
+
+
+def test_what_is_written_is_told_of_what_is_admitted() -> None:
+    limited = LimitGate(
+        {PROJECT: {ALL: LimitSet(requests_per_min=1)}, KEY: {ALL: LimitSet(tokens_per_min=99)}},
+        {ORGANIZATION: {ALL: Allowed(1_000)}},
+    )
+    assert admitted(limited, at(0), at(0)) == [True, False]
+    assert limited.writes == {COUNTERS: 3, BUDGET_ROWS: 2, LEDGER_LINES: 2}
 
 
 def test_what_is_in_progress_ends_when_its_record_does() -> None:

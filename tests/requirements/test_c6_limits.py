@@ -12,9 +12,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from controlplane.changes import dryruns
 from controlplane.composed.demo import MODEL
 from controlplane.kernel.ids import public_id
+from controlplane.routing.traffic import SETTLE
 from tests.product.traffic import ask, make_body, open_clients
 from tests.support.money import rows
 from tests.support.operations import operate
@@ -71,6 +71,14 @@ async def test_c6_limits_from_draft_to_replay_publication_and_back(
     assert (total["requests"], total["newly"]) == (REQUESTS, REQUESTS - ALLOWED)
     assert [one["tally"]["newly"] for one in found["keys"]] == [REQUESTS - ALLOWED]
     assert found["first"] <= found["last"]
+    # Which stores see more: what is written now is what the ledger has of the same requests.
+    writes = {one["what"]: one for one in found["writes"]}
+    booked = await orm(lambda: rows("SELECT count(*) FROM transfers"))()
+    lines = writes["ledger lines"]
+    assert (lines["store"], lines["before"]) == ("PostgreSQL", booked[0][0])
+    assert lines["after"] == lines["before"] // REQUESTS * ALLOWED
+    counters = writes["limit counters"]
+    assert counters["after"] == counters["before"] // REQUESTS * ALLOWED + ALLOWED
     assert await burst(product, clients) == [200] * REQUESTS
 
     # The replay has said what gateways do with the same requests.
@@ -103,7 +111,7 @@ async def test_c6_a_shadow_counts_what_it_would_refuse_and_refuses_nothing(
         return bool(total["newly"] > 0 and total["newly"] == total["requests"] - ALLOWED)
 
     # Requests of the first seconds are left out, as for rules.
-    await until(counted, dryruns.SETTLE.total_seconds() + 20)
+    await until(counted, SETTLE.total_seconds() + 20)
     await operate("POST", f"{base}/1/stop")
     assert await operate("GET", f"{base}/shadow") == {"shadow": None}
 

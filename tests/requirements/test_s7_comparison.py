@@ -16,16 +16,17 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from controlplane.gateway.ports import NodeIdentity
-from controlplane.insights.client import Client, Refused
 from controlplane.insights.compare import (
     MANNERS,
     Cards,
+    Refused,
     Setup,
     WayResult,
     body_of,
     compare,
     rank,
 )
+from controlplane.insights.load.wire import LoadClient
 from controlplane.kernel.price import TokenCounts, charge_nano
 from controlplane.kernel.rules import RouteRule, Target
 from controlplane.kernel.rules import Step as RuleStep
@@ -126,7 +127,7 @@ async def run(serving: Serving, setup: Setup = SETUP) -> list[WayResult]:
     work = partial(
         compare,
         setup,
-        partial(Client, serving.under_test.url, KEY),
+        LoadClient(f"{serving.under_test.url}/v1", KEY),
         {MODEL: Cards(nano_per_s=1_000, nodes=1)},
         done=told.append,
     )

@@ -146,13 +146,16 @@ def test_requests_are_parted_by_their_lot_and_only_where_the_versions_differ(cas
     store([asked(cast, "small", draw=0.9), asked(cast, "small", draw=0.1)])
     store([routed(cast, "chat", "chat@1", draw=0.1), routed(cast, "chat", "x@1", receipt=b"")])
     report = canary_report(actor=OPERATOR)
-    assert report is not None and report.against is not None
-    assert (report.rule_set.version, report.against.version, report.complete) == (2, 1, True)
+    assert report is not None
+    assert (report.version, report.against, report.complete) == (2, 1, True)
     assert (report.alike, report.astray, report.unknown) == (2, 1, 1)
-    errors = report.comparison.findings[0]
+    errors = report.figures[0]
     assert (errors.control, errors.trial, errors.counts) == (0.0, 0.4, (30, 10))
-    assert [tuple(each) for each in report.routes] == [("chat@1", 30), ("chat@2", 10)]
-    assert report.comparison.verdict == CanaryVerdict.EARLY
+    assert [(each.label, each.requests) for each in report.routes] == [
+        ("chat@1", 30),
+        ("chat@2", 10),
+    ]
+    assert report.verdict == CanaryVerdict.EARLY
     with pytest.raises(PermissionDenied):
         canary_report(actor=cast.alice)
 
@@ -160,7 +163,7 @@ def test_requests_are_parted_by_their_lot_and_only_where_the_versions_differ(cas
 def test_tenants_beyond_the_bound_make_a_comparison_incomplete(
     cast: Cast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("tenants.selectors", "routing.selectors"):
+    for name in ("tenants.selectors", "routing.traffic"):
         monkeypatch.setattr(f"controlplane.{name}.ORGANIZATIONS_MAX", 1)
     start_canary()
     report = canary_report(actor=OPERATOR)

@@ -17,7 +17,7 @@ from controlplane.routing.checks import find_problems
 from controlplane.routing.rulesjson import read_rules
 from controlplane.routing.selectors import rules_now, ruleset_dry_run
 from controlplane.routing.services import RuleVersions
-from controlplane.routing.sizing import SizeReport, size_report
+from controlplane.routing.sizing import SizesJson, size_report
 from frontend.requests.receipt import size_words
 from frontend.routing.rows import rule_rows
 from frontend.routing.sizes import size_panel
@@ -54,7 +54,7 @@ def sized(cast: Cast, model: str, /, label: str = "auto@1", **choice: Any) -> An
     return routed(cast, "auto", label, model=model, receipt=receipt)
 
 
-def report() -> SizeReport:
+def report() -> SizesJson:
     found = size_report(actor=OPERATOR, rules=rules_now())
     assert found is not None
     return found
@@ -85,13 +85,13 @@ def test_choices_are_counted_by_tenant_and_saved_money_by_list_prices(cast: Cast
     assert total.served == {"small": 2, "medium": 0, "large": 3}
     assert total.largest_nano - total.cost_nano == 2 * saved
     assert total.largest_nano - total.chosen_nano == 4 * saved
-    assert [(one.name, one.tally.requests) for one in found.organizations] == [
+    assert [(one.name, one.requests) for one in found.organizations] == [
         ("Acme", 4),
         ("Other", 1),
     ]
     assert found.complete
-    assert found.ns[0] == pytest.approx(40_000, rel=0.03)
-    assert found.ns[2] == pytest.approx(90_000, rel=0.03)
+    assert found.us[0] == pytest.approx(40, rel=0.03)
+    assert found.us[2] == pytest.approx(90, rel=0.03)
 
 
 def test_what_has_no_price_is_counted_and_priced_as_nothing(cast: Cast) -> None:
@@ -146,7 +146,7 @@ def test_a_dry_run_takes_the_recorded_choices_and_the_large_one_for_others(cast:
     store([sized(cast, "small"), sized(cast, "large", served="large", by="shadow")])
     store([routed(cast, "auto", "auto@1", model="large")])
     shadow = RuleVersions(OPERATOR).draft_create([AUTO | {"shadow_class": "large"}])
-    total = ruleset_dry_run(actor=OPERATOR, rule_set=shadow, hours=1).outcome.total
+    total = ruleset_dry_run(actor=OPERATOR, rule_set=shadow, hours=1).total
     assert (total.requests, total.moved, total.treated) == (3, 2, 1)
 
 

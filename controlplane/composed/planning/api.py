@@ -14,6 +14,7 @@ from controlplane.composed.planning.replays import (
     cost_nano,
     replayed,
 )
+from controlplane.core.answers import answer_of
 from controlplane.core.api.schema import Whole, operation
 from controlplane.core.api.views import ApiView
 
@@ -78,29 +79,14 @@ def days_read(text: str) -> int | None:
 
 
 def _plan_json(one: PlannedPool, days: int) -> PlanJson:
-    plan = one.plan
-    return {
-        "pool": one.measured.pool.name,
-        "mode": one.measured.pool.plan_mode,
-        "nodes": plan.nodes,
-        "wanted": plan.wanted,
-        "nodes_ready": one.measured.nodes,
-        "per_s": plan.outlook.per_s,
-        "per_node_s": plan.per_node_s,
-        "reasons": list(plan.reasons),
-        "bounds": [
-            {"what": bound.what, "words": bound.words, "per_s": bound.per_s}
-            for bound in plan.bounds
-        ],
-        "replayed": [
-            {
-                "name": fleet.name,
-                "node_hours": fleet.node_hours,
-                "nodes_most": fleet.nodes_most,
-                "cost_nano": cost_nano(one, fleet),
-                "requests": fleet.requests,
-                "late": fleet.late,
-            }
-            for fleet in replayed(one, days=days, now=timezone.now())
-        ],
-    }
+    fleets = replayed(one, days=days, now=timezone.now())
+    return answer_of(
+        PlanJson,
+        one.plan,
+        pool=one.measured.pool.name,
+        mode=one.measured.pool.plan_mode,
+        nodes_ready=one.measured.nodes,
+        per_s=one.plan.outlook.per_s,
+        bounds=[answer_of(BoundJson, bound) for bound in one.plan.bounds],
+        replayed=[answer_of(ReplayedJson, each, cost_nano=cost_nano(one, each)) for each in fleets],
+    )

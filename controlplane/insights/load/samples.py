@@ -20,7 +20,8 @@ class LoadSample:
     `gaps_s` are the times between events of a choice from the first text on, `events` counts those
     with text, `last_s` is the moment of the last of a choice,
     `code` how it ended: `ok`, `left` on purpose, `unfinished`, or what went wrong; `message` is
-    what the server said of that, `request` what it calls the request.
+    what the server said of that, `request` what it calls the request, `model` the one that served,
+    and `nano` what it charged, in nano-USD, where it says so.
     """
 
     kind: str
@@ -37,6 +38,8 @@ class LoadSample:
     code: str = UNFINISHED
     message: str = ""
     request: str = ""
+    model: str = ""
+    nano: int = 0
     gaps_s: "array[float]" = field(default_factory=lambda: array("d"))
 
     @property

@@ -14,6 +14,7 @@ import msgspec
 
 from controlplane.insights.load.samples import LEFT, OK, LoadSample
 from controlplane.kernel.clock import monotonic_s
+from controlplane.kernel.money import nano_from_usd
 
 CHAT = "/chat/completions"
 CONNECT_S_MAX, ANSWER_S_MAX = 10.0, 120.0
@@ -40,6 +41,8 @@ class _Event(msgspec.Struct):
     usage: dict[str, Any] | None = None
     error: Any = None
     type: str = ""
+    model: str | None = None
+    sluice: dict[str, Any] | None = None
 
 
 _decode = msgspec.json.Decoder(_Event).decode
@@ -133,6 +136,8 @@ class LoadConnection(asyncio.Protocol):
             self._streams = value.startswith(_STREAM)
         elif name == b"x-request-id":
             self._sample.request = value.decode("latin-1")
+        elif name == b"x-sluice-model":
+            self._sample.model = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         self._status = self._parser.get_status_code()
@@ -183,6 +188,8 @@ class LoadConnection(asyncio.Protocol):
             sample.output_tokens = usage.get("completion_tokens") or 0
             details = usage.get("prompt_tokens_details") or {}
             sample.cached_tokens = details.get("cached_tokens") or 0
+            sample.model = sample.model or event.model or ""
+            sample.nano = nano_from_usd((event.sluice or {}).get("cost_usd") or "0")
         self._done = self._done or event.type in _ENDS
         if event.type in _TEXTS:
             self._came(text=True)

@@ -98,7 +98,14 @@ def test_a_dry_run_and_a_shadow_say_who_and_when(
     store([asked(cast, "small") for _ in range(3)])
     shown = text(alice, "/limits/changes/1/dry-run?hours=1")
     assert "<dt>Newly refused</dt><dd>2</dd>" in shown
-    for title in ("Limits of the draft that refuse", "Projects", "Models", "When", "Limitations"):
+    for title in (
+        "Limits of the draft that refuse",
+        "Writes to stores",
+        "Projects",
+        "Models",
+        "When",
+        "Limitations",
+    ):
         assert f">{title}<" in shown, title
     alice.post("/limits/changes/1/shadow", {"revision": 1})
     assert in_force(cast) is None

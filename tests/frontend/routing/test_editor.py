@@ -21,7 +21,7 @@ from frontend.routing.editor import (
     listed_text,
     listed_values,
 )
-from frontend.routing.form_rows import form_rows
+from frontend.routing.form_rows import RuleForm
 from frontend.routing.rows import rule_rows
 from tests.support.forms import fields_of
 from tests.support.rules import generates
@@ -73,7 +73,8 @@ FORM = Template(
 def posted(rules: list[FormRule]) -> QueryDict:
     """What a browser would send of the form as it is shown."""
     words = {} if any(each.open for each in rules) else dict(enumerate(rule_rows(read(rules), {})))
-    shown = form_rows(rules, words, [], ["m"], ["p"])
+    form = RuleForm([], ["m"], ["p"])
+    shown = [form.row(place, each, words.get(place)) for place, each in enumerate(rules)]
     return fields_of(FORM.render(Context({"form": shown, "focus": ""})))
 
 

@@ -1,6 +1,5 @@
 """`manage.py sluice compare`: the four-way comparison on this deployment, kept and printed."""
 
-from functools import partial
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -8,8 +7,10 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from controlplane.core.arguments import arguments_named
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.insights import compare as bounds
-from controlplane.insights.client import Client, Refused, gateway_url, key_from_environment
+from controlplane.insights.client import checked_url, gateway_url, key_from_environment
 from controlplane.insights.comparisons import cards_of, compared_models, comparison_save
+from controlplane.insights.load.setup import API_PATH
+from controlplane.insights.load.wire import LoadClient
 from controlplane.kernel.ids import public_id
 from controlplane.kernel.money import usd_text
 
@@ -62,10 +63,11 @@ class Command(BaseCommand):
         )
         if large == small:
             self.stdout.write(f"Only {large} is compared: no smaller model is served at a price.")
-        connect = partial(Client, gateway_url(options["url"]), key_from_environment())
+        url = checked_url(gateway_url(options["url"])) + API_PATH
+        client = LoadClient(url, key_from_environment())
         try:
-            ways = bounds.compare(setup, connect, cards_of(actor=OPERATOR), done=self._show)
-        except Refused as error:
+            ways = bounds.compare(setup, client, cards_of(actor=OPERATOR), done=self._show)
+        except bounds.Refused as error:
             raise CommandError(f"No answer: {error}") from error
         kept = comparison_save(actor=OPERATOR, setup=setup, ways=ways)
         self.stdout.write(

@@ -9,11 +9,12 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from controlplane.insights.client import OK, Client, Refused, gateway_url, key_from_environment
+from controlplane.insights.client import gateway_url, key_from_environment, post
 from controlplane.kernel.insights.fixes import AGENTS, CURL
 from controlplane.kernel.insights.hygiene import NOT_STREAMED
 from controlplane.kernel.money import usd_text
 
+OK = 200
 STDIN = "-"
 URL_VARIABLE = "SLUICE_URL"
 
@@ -39,13 +40,8 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         agent = AGENTS[options["client"]]
-        client = Client(gateway_url(options["url"]), key_from_environment(), agent=agent)
-        try:
-            status, told = client.post("/v1/preflight", _read(options["file"]))
-        except Refused as error:
-            raise CommandError(str(error)) from error
-        finally:
-            client.close()
+        address, key = f"{gateway_url(options['url'])}/v1/preflight", key_from_environment()
+        status, told = post(address, key, _read(options["file"]), agent=agent)
         if status != OK:
             raise CommandError(f"{status}: {told['error']['message']}")
         if options["json"]:
