@@ -18,7 +18,7 @@ from http import HTTPStatus
 from threading import Timer
 from typing import NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
-from urllib.request import getproxies_environment, proxy_bypass_environment
+from urllib.request import getproxies, proxy_bypass
 
 from django.conf import settings
 
@@ -120,9 +120,9 @@ def way_to(
 
 def _proxy(scheme: str, host: str) -> SplitResult | None:
     """What HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY say of a host; never of this machine."""
-    named = getproxies_environment()
+    named = getproxies()
     url = named.get(scheme) or named.get("all")
-    if not url or host in LOCAL_HOSTS or proxy_bypass_environment(host, named):
+    if not url or host in LOCAL_HOSTS or proxy_bypass(host):
         return None
     parts = urlsplit(url if "://" in url else f"http://{url}")
     if parts.scheme != "http" or not parts.hostname:
