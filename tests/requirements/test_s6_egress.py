@@ -1,4 +1,4 @@
-"""S6: where only a proxy leads outside, all goes through it, and nothing gets into a network by it."""
+"""S6: where a proxy alone leads outside, all goes through it, and nothing gets inside by it."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _BLOCK = 1 << 16
 class ForwardProxy:
     """Passes on what it is asked for to a port of `leads`, by host; `asked` is what that was.
 
-    It answers 407 without its password, where it is to ask for it, and 403 to hosts it does not know.
+    It answers 407 without its password, where it asks for one, and 403 to hosts it does not know.
     """
 
     def __init__(self) -> None:

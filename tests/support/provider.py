@@ -51,9 +51,9 @@ class Provider:
         self.issuer = f"{self.origin}{path}"
 
     def claims(self, nonce: str, /, **changes: Any) -> dict[str, Any]:
-        """A good token's content, with some of it changed."""
+        """A good token's content, with some of it changed; what is None is left out."""
         now = int(time.time())
-        return {
+        told = {
             "iss": self.issuer,
             "sub": "dora-7",
             "aud": CLIENT_ID,
@@ -63,6 +63,7 @@ class Provider:
             "email": "dora@example.org",
             "email_verified": True,
         } | changes
+        return {name: value for name, value in told.items() if value is not None}
 
     def sign(
         self,

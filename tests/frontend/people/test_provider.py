@@ -44,16 +44,23 @@ def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
         yield running
 
 
-def begin(client: Client, next_path: str = "/") -> dict[str, list[str]]:
+def begin(client: Client, next_path: str = "/", *, here: str = HERE) -> dict[str, list[str]]:
     """Go to the provider; what it is asked."""
-    answer = client.get(HERE, {"next": next_path})
+    answer = client.get(here, {"next": next_path})
     return parse_qs(urlsplit(answer.headers["Location"]).query)
 
 
-def come_back(client: Client, provider: Provider, asked: dict[str, list[str]], **more: Any) -> Any:
+def come_back(
+    client: Client,
+    provider: Provider,
+    asked: dict[str, list[str]],
+    *,
+    here: str = HERE,
+    **more: Any,
+) -> Any:
     """Return with a token of these claims."""
     provider.token = provider.sign(provider.claims(asked["nonce"][0], **more))
-    return client.get(f"{HERE}/done", {"state": asked["state"][0], "code": "c"})
+    return client.get(f"{here}/done", {"state": asked["state"][0], "code": "c"})
 
 
 def signed_in_as(client: Client) -> str | None:
@@ -202,20 +209,6 @@ GOOGLE = {"email_verified": True, "azp": CLIENT_ID, "hd": "example.org", "at_has
 ENTRA: dict[str, Any] = {"ver": "2.0", "tid": "t", "oid": "o", "email_verified": None}
 
 
-def without_nothing(claims: dict[str, Any]) -> dict[str, Any]:
-    """Claims that a provider sends: none of those that are None."""
-    return {name: value for name, value in claims.items() if value is not None}
-
-
-def answer_as(
-    client: Client, provider: Provider, asked: dict[str, list[str]], claims: dict[str, Any]
-) -> Any:
-    """Return with exactly these claims over the usual ones."""
-    token = without_nothing(provider.claims(asked["nonce"][0]) | claims)
-    provider.token = provider.sign(token)
-    return client.get(f"{HERE}/done", {"state": asked["state"][0], "code": "c"})
-
-
 @pytest.mark.parametrize("shape", [KEYCLOAK, GOOGLE], ids=["keycloak", "google"])
 def test_a_sign_in_does_not_ask_for_the_password_again(
     cast: Cast, provider: Provider, shape: dict[str, Any]
@@ -224,7 +217,7 @@ def test_a_sign_in_does_not_ask_for_the_password_again(
     asked = begin(client)
     assert not {"prompt", "max_age"} & set(asked)
     assert asked["scope"] == ["openid email profile"]
-    answer_as(client, provider, asked, {**shape, "email": cast.bob.email})
+    come_back(client, provider, asked, **{**shape, "email": cast.bob.email})
     assert signed_in_as(client) == cast.bob.email
 
 
@@ -233,13 +226,13 @@ def test_entras_addresses_count_where_the_operator_trusts_them(
 ) -> None:
     claims = {**ENTRA, "email": None, "preferred_username": cast.bob.email.upper()}
     client = Client()
-    answer_as(client, provider, begin(client), claims)
+    come_back(client, provider, begin(client), **claims)
     assert signed_in_as(client) is None
     said = {"email_trusted": True, "email_claim": "preferred_username", "domains": ["example.org"]}
     monkeypatch.setattr(settings, "OIDC_PROVIDERS", (oidc_provider(provider.issuer, **said),))
-    answer_as(client, provider, begin(client), {**claims, "preferred_username": "not an address"})
+    come_back(client, provider, begin(client), **{**claims, "preferred_username": "not an address"})
     assert signed_in_as(client) is None
-    answer_as(client, provider, begin(client), claims)
+    come_back(client, provider, begin(client), **claims)
     assert signed_in_as(client) == cast.bob.email
 
 
@@ -304,7 +297,7 @@ def test_who_can_confirm_in_no_other_way_adds_a_first_factor(
     cast: Cast, provider: Provider
 ) -> None:
     client = Client()
-    answer_as(client, provider, begin(client), {**GOOGLE, "email": cast.bob.email})
+    come_back(client, provider, begin(client), **{**GOOGLE, "email": cast.bob.email})
     assert not recently_confirmed(client.session)
     assert client.post("/account/passkeys/new").status_code == 200
     secret = client.get("/account/app").context["secret"]
@@ -323,7 +316,7 @@ def test_others_do_not_add_one_unconfirmed(cast: Cast, provider: Provider, case:
         cast.bob.set_password("correct-horse-battery-9")
         cast.bob.save()
     client = Client()
-    answer_as(client, provider, begin(client), {**GOOGLE, "email": cast.bob.email})
+    come_back(client, provider, begin(client), **{**GOOGLE, "email": cast.bob.email})
     if case == "late":
         session = client.session
         session["begun_at_s"] -= 15 * 60 + 1
