@@ -77,7 +77,7 @@ def _connection(parts: SplitResult, *, private: bool) -> _Checked:
     return (_CheckedHttps if parts.scheme == "https" else _Checked)(host, port, way)
 
 
-class Way(NamedTuple):
+class WayOut(NamedTuple):
     """Where to connect; `ask` is for the proxy there, where it is one."""
 
     host: str
@@ -102,7 +102,7 @@ class Way(NamedTuple):
 
 def way_to(
     host: str, port: int, *, scheme: str, private: bool, look_ups: ThreadPoolExecutor | None = None
-) -> Way:
+) -> WayOut:
     """The way to an address that is checked, through the proxy of the environment if it names one.
 
     Who may go into networks has names looked up by the proxy. Raises NotReached.
@@ -110,12 +110,12 @@ def way_to(
     look_ups = look_ups or _look_ups
     proxy = _proxy(scheme, host)
     if proxy is None:
-        return Way(public_address(host, port, private=private, look_ups=look_ups), port)
+        return WayOut(public_address(host, port, private=private, look_ups=look_ups), port)
     if not private and not (settings.PROXY_RESOLVES and not _is_number(host)):
         host = public_address(host, port, private=False, look_ups=look_ups)
     proxy_port = proxy.port or _PORTS["http"]
     at = public_address(proxy.hostname or "", proxy_port, private=True, look_ups=look_ups)
-    return Way(at, proxy_port, _ask(proxy, host, port))
+    return WayOut(at, proxy_port, _ask(proxy, host, port))
 
 
 def _proxy(scheme: str, host: str) -> SplitResult | None:
@@ -190,7 +190,7 @@ def _is_public(text: str) -> bool:
 class _Checked(http.client.HTTPConnection):
     """Connects to the address that was checked."""
 
-    def __init__(self, host: str, port: int, way: Way) -> None:
+    def __init__(self, host: str, port: int, way: WayOut) -> None:
         super().__init__(host, port, timeout=EXCHANGE_S_MAX)
         self._way = way
         self._wire: socket.socket | None = None

@@ -66,7 +66,9 @@ BEHAVIOURS = {
         },
         left={"groups": None},
     ),
-    "google": Behaviour("", [IN_BODY, IN_HEADER], {"hd": "example.org", "azp": CLIENT_ID}, left=None),
+    "google": Behaviour(
+        "", [IN_BODY, IN_HEADER], {"hd": "example.org", "azp": CLIENT_ID}, left=None
+    ),
     "okta": Behaviour(
         "",
         [IN_HEADER, IN_BODY, "client_secret_jwt", "private_key_jwt", "none"],

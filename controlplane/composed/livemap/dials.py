@@ -16,7 +16,7 @@ from django.conf import settings
 
 from controlplane.connections.models import Connection
 from controlplane.core.jobs.lives import Life, connect_redis, lives_put, lives_read
-from controlplane.core.outbound import NotReached, Way, public_address, way_to
+from controlplane.core.outbound import NotReached, WayOut, public_address, way_to
 from controlplane.core.permissions import organization_scope
 from controlplane.core.seal import BrokenSeal
 from controlplane.kernel.clock import monotonic_s
@@ -101,11 +101,11 @@ def _connect(target: DialTarget, took: dict[str, Any]) -> socket.socket:
     return wire
 
 
-def _way(target: DialTarget) -> Way:
+def _way(target: DialTarget) -> WayOut:
     """As its clients go: through a proxy, if they would, to all but stores."""
     host, port, private = target.host, target.port, target.private
     if target.kind in STORES:
-        return Way(public_address(host, port, private=private, look_ups=_OURS), port)
+        return WayOut(public_address(host, port, private=private, look_ups=_OURS), port)
     scheme, look_ups = SCHEMES[target.secure], _TENANTS if target.kind == WEBHOOK else _OURS
     return way_to(host, port, scheme=scheme, private=private, look_ups=look_ups)
 
