@@ -237,7 +237,8 @@ def test_realm_roles_of_keycloak_count_as_groups(
     setup.set(monkeypatch, groups_claim="realm_access.roles", roles=[rule])
     setup.sign_in(realm_access={"roles": ["offline_access", "sluice-developer"]})
     assert dora_is(cast) is Role.DEVELOPER
-    for none in ({"roles": []}, {}, None):
+    without: list[dict[str, Any] | None] = [{"roles": []}, {}, None]
+    for none in without:
         assert signed_in_as(setup.sign_in(realm_access=none)) == DORA
         assert dora_is(cast) is None
 

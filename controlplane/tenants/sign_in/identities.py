@@ -122,8 +122,10 @@ def _roles_apply(user: User, identity: Identity) -> None:
     issuer, wanted = identity.provider.issuer, _wanted(identity)
     with person_scope(user.id):
         rows = Membership.objects.filter(user_id=user.id, issuer=issuer)
-        granted = set(rows.values_list("organization_id", flat=True))
-    for place in sorted(granted | set(wanted)):
+        granted = dict(rows.values_list("organization_id", "role"))
+    for place in sorted(granted.keys() | wanted.keys()):
+        if granted.get(place) == wanted.get(place):
+            continue
         try:
             with organization_scope([place]):
                 _role_apply(user, place, wanted.get(place), issuer)
@@ -136,7 +138,7 @@ def _roles_apply(user: User, identity: Identity) -> None:
 
 def _role_apply(user: User, place: UUID, role: Role | None, issuer: str) -> None:
     # Its row is the lock: whoever gives the person a role meanwhile has given it before or after.
-    organization = Organization.objects.select_for_update().get(id=place)
+    organization = Organization.objects.select_for_update(no_key=True).get(id=place)
     rows = Membership.objects.select_related("user", "organization")
     held = rows.filter(user_id=user.id, organization_id=place).first()
     if held is not None and held.issuer != issuer:

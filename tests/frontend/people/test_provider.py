@@ -205,7 +205,12 @@ def test_without_a_provider_there_is_no_such_page(cast: Cast) -> None:
 
 # Claims as each provider's documentation has them, beside those of every token.
 KEYCLOAK = {"email_verified": True, "preferred_username": "bob", "azp": CLIENT_ID, "typ": "ID"}
-GOOGLE = {"email_verified": True, "azp": CLIENT_ID, "hd": "example.org", "at_hash": None}
+GOOGLE: dict[str, Any] = {
+    "email_verified": True,
+    "azp": CLIENT_ID,
+    "hd": "example.org",
+    "at_hash": None,
+}
 ENTRA: dict[str, Any] = {"ver": "2.0", "tid": "t", "oid": "o", "email_verified": None}
 
 
@@ -256,7 +261,9 @@ def test_where_the_secret_goes_is_the_providers_choice(cast: Cast, provider: Pro
 def test_a_sign_in_confirms_as_of_when_the_provider_was_shown(
     cast: Cast, provider: Provider, shown_s_ago: int | None, confirmed: bool
 ) -> None:
-    shown = {} if shown_s_ago is None else {"auth_time": int(time.time()) - shown_s_ago}
+    shown: dict[str, Any] = (
+        {} if shown_s_ago is None else {"auth_time": int(time.time()) - shown_s_ago}
+    )
     client = Client()
     come_back(client, provider, begin(client), email=cast.bob.email, **shown)
     assert signed_in_as(client) == cast.bob.email
