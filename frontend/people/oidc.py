@@ -19,7 +19,7 @@ from controlplane.core.mail import is_email
 from controlplane.kernel.clock import wall_s
 from controlplane.tenants.people.models import SUBJECT_CHARS_MAX
 from controlplane.tenants.sign_in.identities import Identity
-from controlplane.tenants.sign_in.providers import PROVIDERS_MAX, OidcProvider
+from controlplane.tenants.sign_in.providers import EMAIL, PROVIDERS_MAX, OidcProvider
 
 TIMEOUT_S = 10
 ANSWER_BYTES_MAX = 1 << 20
@@ -114,8 +114,9 @@ def _claim(claims: dict[str, Any], name: str) -> Any:
 def _email(provider: OidcProvider, claims: dict[str, Any]) -> str:
     email = str(_claim(claims, provider.email_claim) or "").strip().lower()
     trusted = provider.email_trusted and email.rpartition("@")[2] in provider.domains
-    believed = trusted or claims.get("email_verified") is True
-    return email if believed and is_email(email) else ""
+    # That is about `email`, whatever another claim holds.
+    verified = provider.email_claim == EMAIL and claims.get("email_verified") is True
+    return email if (trusted or verified) and is_email(email) else ""
 
 
 def _require_domain(provider: OidcProvider, claims: dict[str, Any], email: str) -> None:
