@@ -21,8 +21,14 @@ urlpatterns = [
     path("sign-in/forgot", sign_in_views.forgot, name="forgot"),
     path("sign-in/second", sign_in_views.second_factor, name="second_factor"),
     path("sign-in/passkey", account_views.passkey_ask, name="passkey_ask"),
-    path("sign-in/provider", provider_views.provider_begin, name="provider_begin"),
-    path("sign-in/provider/done", provider_views.provider_done, name="provider_done"),
+    path(
+        "sign-in/provider/<slug:provider_id>", provider_views.provider_begin, name="provider_begin"
+    ),
+    path(
+        "sign-in/provider/<slug:provider_id>/done",
+        provider_views.provider_done,
+        name="provider_done",
+    ),
     path("sign-out", sign_in_views.sign_out, name="sign_out"),
     path("setup/<str:token>", sign_in_views.setup, name="setup"),
 ]

@@ -1,7 +1,8 @@
 """Requests to addresses that people have written: never into our own network.
 
 The address is looked up once and checked, and the connection goes to what was checked: a name that
-changes its mind in between leads nowhere else. Redirects are not followed.
+changes its mind in between leads nowhere else. A proxy of the environment is asked to connect to
+what was checked, too. Redirects are not followed.
 """
 
 from __future__ import annotations
@@ -10,10 +11,16 @@ import http.client
 import ipaddress
 import socket
 import ssl
+from base64 import b64encode
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from http import HTTPStatus
 from threading import Timer
-from urllib.parse import SplitResult, urlsplit
+from typing import NamedTuple
+from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from django.conf import settings
 
 LOOK_UP_S_MAX = 3.0
 # Names that their servers answer slowly hold threads of these alone, some 30 s each: the two
@@ -24,6 +31,7 @@ CONNECT_S_MAX = 5.0
 EXCHANGE_S_MAX = 10.0
 OUTBOUND_S_MAX = LOOK_UP_S_MAX + EXCHANGE_S_MAX
 _PORTS = {"http": 80, "https": 443}
+LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 # Addresses of IPv4 in IPv6: a translator, or an old stack, leads to the one inside.
 _NAT64, _COMPATIBLE = map(ipaddress.IPv6Network, ("64:ff9b::/96", "::/96"))
 _look_ups = ThreadPoolExecutor(LOOK_UPS_MAX, "look-up")
@@ -65,10 +73,84 @@ def outbound(
 
 def _connection(parts: SplitResult, *, private: bool) -> _Checked:
     host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
-    checked = public_address(host, port, private=private)
-    if parts.scheme == "https":
-        return _CheckedHttps(host, port, checked)
-    return _Checked(host, port, checked)
+    way = way_to(host, port, scheme=parts.scheme, private=private)
+    return (_CheckedHttps if parts.scheme == "https" else _Checked)(host, port, way)
+
+
+class WayOut(NamedTuple):
+    """Where to connect; `ask` is for the proxy there, where it is one."""
+
+    host: str
+    port: int
+    ask: bytes = b""
+
+    def begin(self, wire: socket.socket) -> None:
+        """Have the proxy connect; raises NotReached, OSError."""
+        if not self.ask:
+            return
+        wire.sendall(self.ask)
+        answer = http.client.HTTPResponse(wire, method="CONNECT")
+        try:
+            answer.begin()
+        except http.client.HTTPException as error:
+            raise NotReached("the proxy does not answer as one") from error
+        finally:
+            answer.close()
+        if not HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
+            raise NotReached(f"the proxy answered {answer.status}")
+
+
+def way_to(
+    host: str, port: int, *, scheme: str, private: bool, look_ups: ThreadPoolExecutor | None = None
+) -> WayOut:
+    """The way to an address that is checked, through the proxy of the environment if it names one.
+
+    Who may go into networks has names looked up by the proxy. Raises NotReached.
+    """
+    look_ups = look_ups or _look_ups
+    proxy = _proxy(scheme, host)
+    if proxy is None:
+        return WayOut(public_address(host, port, private=private, look_ups=look_ups), port)
+    if not private and not (settings.PROXY_RESOLVES and not _is_number(host)):
+        host = public_address(host, port, private=False, look_ups=look_ups)
+    proxy_port = proxy.port or _PORTS["http"]
+    at = public_address(proxy.hostname or "", proxy_port, private=True, look_ups=look_ups)
+    return WayOut(at, proxy_port, _ask(proxy, host, port))
+
+
+def _proxy(scheme: str, host: str) -> SplitResult | None:
+    """What HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY say of a host; never of this machine."""
+    named = getproxies()
+    url = named.get(scheme) or named.get("all")
+    if not url or host in LOCAL_HOSTS or proxy_bypass(host):
+        return None
+    parts = urlsplit(url if "://" in url else f"http://{url}")
+    if parts.scheme != "http" or not parts.hostname:
+        raise NotReached("the proxy's URL must begin with http://")
+    return parts
+
+
+def _ask(proxy: SplitResult, host: str, port: int) -> bytes:
+    try:
+        place = f"[{host}]:{port}" if ":" in host else f"{host.encode('idna').decode()}:{port}"
+    except UnicodeError as error:
+        raise NotReached(f"{host} is no name") from error
+    if not place.isprintable() or " " in place:
+        raise NotReached("the address is not allowed")
+    lines = [f"CONNECT {place} HTTP/1.1", f"Host: {place}"]
+    if proxy.username is not None:
+        known = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+        lines.append(f"Proxy-Authorization: Basic {b64encode(known.encode()).decode()}")
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+def _is_number(host: str) -> bool:
+    """Whether it is an address, in whichever spelling, and not a name."""
+    try:
+        socket.getaddrinfo(host, None, flags=socket.AI_NUMERICHOST)
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def public_address(
@@ -108,14 +190,14 @@ def _is_public(text: str) -> bool:
 class _Checked(http.client.HTTPConnection):
     """Connects to the address that was checked."""
 
-    def __init__(self, host: str, port: int, address: str) -> None:
+    def __init__(self, host: str, port: int, way: WayOut) -> None:
         super().__init__(host, port, timeout=EXCHANGE_S_MAX)
-        self._address = address
+        self._way = way
         self._wire: socket.socket | None = None
 
     def connect(self) -> None:
-        address = (self._address, self.port)
-        self.sock = self._wire = socket.create_connection(address, CONNECT_S_MAX)
+        self.sock = self._wire = socket.create_connection(self._way[:2], CONNECT_S_MAX)
+        self._way.begin(self.sock)
 
     def cut(self) -> None:
         """End what is under way, from another thread; a connection that is over stays as it is."""

@@ -50,6 +50,8 @@ if needed("gateway", "web"):
 # Variables by the name of the file that they stand for; for `sluice doctor`.
 SECRETS_FROM_VARIABLES = FROM_VARIABLES
 ALLOWED_HOSTS = list(env.words("SLUICE_ALLOWED_HOSTS", ("localhost", "127.0.0.1", "[::1]")))
+# Whether an egress proxy looks names up, and so has to keep requests out of networks by itself.
+PROXY_RESOLVES = env.boolean("SLUICE_PROXY_RESOLVES", False)
 CSRF_TRUSTED_ORIGINS = list(env.words("SLUICE_TRUSTED_ORIGINS"))
 
 # Set where TLS ends in front of us; on a plain local port secure cookies would never be sent.

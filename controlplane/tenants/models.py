@@ -14,6 +14,7 @@ from controlplane.kernel.keys.scopes import ENDPOINTS
 from controlplane.kernel.rules import PRIORITIES, PRIORITY_NORMAL
 from controlplane.tenants.adminkeys.models import AdminKey as AdminKey
 from controlplane.tenants.adminkeys.models import key_state
+from controlplane.tenants.people.models import ISSUER_CHARS_MAX
 from controlplane.tenants.people.models import FactorKind as FactorKind
 from controlplane.tenants.people.models import Invitation as Invitation
 from controlplane.tenants.people.models import OutsideIdentity as OutsideIdentity
@@ -172,11 +173,16 @@ class Project(BaseModel):
 
 
 class Membership(BaseModel):
+    """Who is what in an organization; `issuer` is the provider whose rules gave it, if any."""
+
     organization = models.ForeignKey(
         Organization, on_delete=models.PROTECT, related_name="memberships"
     )
     user = models.ForeignKey(User, on_delete=models.PROTECT, related_name="memberships")
     role = models.CharField(max_length=9, choices=[(role.value, role.title()) for role in Role])
+    issuer = models.CharField(
+        max_length=ISSUER_CHARS_MAX, default="", db_default="", blank=True, editable=False
+    )
 
     class Meta:
         db_table = "memberships"

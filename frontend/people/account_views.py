@@ -204,6 +204,7 @@ def confirm(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         if not failed:
             stepup.confirm_note(request)
             return redirect(signing.safe_path(request, next_path))
+    linked = set(viewer.user.outside_identities.values_list("issuer", flat=True))
     context = {
         "viewer": viewer,
         "kinds": kinds,
@@ -211,7 +212,8 @@ def confirm(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         "form": ConfirmForm(),
         "next": next_path,
         "has_password": viewer.user.has_usable_password(),
-        "provider": settings.OIDC_NAME,
+        # Those that know the person: what another says would confirm nobody.
+        "providers": [each for each in settings.OIDC_PROVIDERS if each.issuer in linked],
     }
     return render(request, "people/confirm.html", context, status=422 if failed else 200)
 

@@ -189,7 +189,7 @@ def invitation(request: HttpRequest, token: str) -> HttpResponse:
         "role": ROLE_WORDS[Role(found.role)],
         "known": known,
         "form": form,
-        "provider": settings.OIDC_NAME,
+        "providers": settings.OIDC_PROVIDERS,
     }
     wrong = form is not None and form.is_bound
     return render(request, "people/invitation.html", context, status=422 if wrong else 200)

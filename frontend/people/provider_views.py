@@ -1,4 +1,4 @@
-"""Sign-in through the identity provider: there, and back with what it says."""
+"""Sign-in through an identity provider: there, and back with what it says."""
 
 import secrets
 from dataclasses import asdict
@@ -18,7 +18,16 @@ from django.views.decorators.http import require_GET
 from controlplane.tenants.people.services import BadInvitation
 from controlplane.tenants.sign_in.factors import has_factors
 from controlplane.tenants.sign_in.identities import NotInvited, identity_user
-from frontend.people.oidc import Ask, NotShownAnew, OidcAway, OidcRefused, ask_begin, identity_of
+from controlplane.tenants.sign_in.providers import OidcProvider
+from frontend.people.oidc import (
+    Ask,
+    GroupsElsewhere,
+    NotShownAnew,
+    OidcAway,
+    OidcRefused,
+    ask_begin,
+    identity_of,
+)
 from frontend.people.signing import first_shown, safe_path
 from frontend.shared.access import notice
 from frontend.shared.addresses import page_url
@@ -29,21 +38,30 @@ PENDING_S_MAX = 600
 NEXT_CHARS_MAX = 2_000
 ERROR_CHARS_MAX = 200
 RETRY_AFTER_S = 60
+NOT_LET_IN = (
+    "Single sign-on failed. You need an invitation, a group with a role here, or an account with "
+    "the e-mail address that the provider verifies."
+)
+TOO_MANY = (
+    "Single sign-on failed: you are in more groups than the provider puts into its token, so your "
+    "roles are not known. Ask the provider's administrator to send only the groups that are "
+    "assigned to this application."
+)
 _log = structlog.get_logger(__name__)
 
 
 @never_cache
 @require_GET
-def provider_begin(request: HttpRequest) -> HttpResponse:
+def provider_begin(request: HttpRequest, provider_id: str) -> HttpResponse:
     """Send the browser to the provider; by a link, since no form may lead off this site."""
-    if not settings.OIDC_ISSUER:
-        raise Http404
+    provider = _named(provider_id)
     next_path = safe_path(request, request.GET.get("next", "")[:NEXT_CHARS_MAX])
     confirms = "confirm" in request.GET and request.user.is_authenticated
     try:
-        ask, address = ask_begin(next_path, redirect=_redirect(request), confirms=confirms)
+        redirect_to = _redirect(request, provider)
+        ask, address = ask_begin(provider, next_path, redirect=redirect_to, confirms=confirms)
     except OidcAway as error:
-        return _away(request, error)
+        return _away(request, provider, error)
     except OidcRefused as error:
         return _refused(request, error)
     answer = HttpResponseRedirect(address)
@@ -52,7 +70,7 @@ def provider_begin(request: HttpRequest) -> HttpResponse:
         PENDING,
         signing.dumps(asdict(ask), salt=PENDING, compress=True),
         max_age=PENDING_S_MAX,
-        path=reverse("provider_begin"),
+        path=_place(provider),
         secure=settings.SESSION_COOKIE_SECURE,
         httponly=True,
         samesite="Lax",
@@ -63,32 +81,43 @@ def provider_begin(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_GET
 @sensitive_variables()
-def provider_done(request: HttpRequest) -> HttpResponse:
+def provider_done(request: HttpRequest, provider_id: str) -> HttpResponse:
     """Sign in, or confirm the session, as whom the provider names."""
-    ask = _pending(request)
-    if ask is None or not settings.OIDC_ISSUER:
+    provider, ask = _named(provider_id), _pending(request)
+    if ask is None or ask.provider != provider.id:
         return redirect("sign_in")
     try:
-        answer = _come_back(request, ask)
+        answer = _come_back(request, provider, ask)
     except OidcAway as error:
-        answer = _away(request, error)
+        answer = _away(request, provider, error)
     except (OidcRefused, NotInvited, BadInvitation) as error:
         answer = _refused(request, error)
-    answer.delete_cookie(PENDING, path=reverse("provider_begin"), samesite="Lax")
+    answer.delete_cookie(PENDING, path=_place(provider), samesite="Lax")
     return answer
 
 
-def _come_back(request: HttpRequest, ask: Ask) -> HttpResponse:
+def _named(provider_id: str) -> OidcProvider:
+    found = (each for each in settings.OIDC_PROVIDERS if each.id == provider_id)
+    provider = next(found, None)
+    if provider is None:
+        raise Http404
+    return provider
+
+
+def _come_back(request: HttpRequest, provider: OidcProvider, ask: Ask) -> HttpResponse:
     """Raises OidcRefused, OidcAway, NotInvited, BadInvitation."""
     # Whoever made this browser come here has not begun this sign-in.
     if not secrets.compare_digest(request.GET.get("state", "").encode(), ask.state.encode()):
         raise OidcRefused("state")
+    # Where it says who it is (RFC 9207), another's answer is told apart by that, too.
+    if request.GET.get("iss", provider.issuer).rstrip("/") != provider.issuer:
+        raise OidcRefused("iss")
     code = request.GET.get("code", "")
     if not code:
         raise OidcRefused(request.GET.get("error", "no code")[:ERROR_CHARS_MAX])
-    found = identity_of(ask, code=code, redirect=_redirect(request))
+    found = identity_of(provider, ask, code=code, redirect=_redirect(request, provider))
     token = _invitation_token(ask.next)
-    user = identity_user(issuer=found.issuer, subject=found.subject, email=found.email, token=token)
+    user = identity_user(found, token=token)
     if ask.confirms and request.user == user and not has_factors(user=user):
         confirm_note(request, found.shown_at_s)
         return redirect(ask.next)
@@ -106,8 +135,13 @@ def _pending(request: HttpRequest) -> Ask | None:
     return Ask(**kept)
 
 
-def _redirect(request: HttpRequest) -> str:
-    return f"{page_url(request)}{reverse('provider_done')}"
+def _place(provider: OidcProvider) -> str:
+    return reverse("provider_begin", args=[provider.id])
+
+
+def _redirect(request: HttpRequest, provider: OidcProvider) -> str:
+    """One for each provider: what one answers is never taken for another's."""
+    return f"{page_url(request)}{reverse('provider_done', args=[provider.id])}"
 
 
 def _invitation_token(path: str) -> str:
@@ -129,18 +163,14 @@ def _refused(request: HttpRequest, error: Exception) -> HttpResponse:
             "minutes.",
         )
         return redirect("confirm")
-    messages.error(
-        request,
-        "Single sign-on failed. You need an invitation, or an account with the e-mail address "
-        "that the provider verifies.",
-    )
+    messages.error(request, TOO_MANY if isinstance(error, GroupsElsewhere) else NOT_LET_IN)
     return redirect("sign_in")
 
 
-def _away(request: HttpRequest, error: Exception) -> HttpResponse:
+def _away(request: HttpRequest, provider: OidcProvider, error: Exception) -> HttpResponse:
     _log.warning("single sign-on unavailable", detail=str(error))
     text = (
-        f"{settings.OIDC_NAME} does not respond. Try again in a minute. If your account has a "
+        f"{provider.name} does not respond. Try again in a minute. If your account has a "
         "password, you can sign in with it."
     )
     answer = notice(request, "Single sign-on is not available", text, status=503)

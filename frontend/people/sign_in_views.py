@@ -42,7 +42,7 @@ class SignIn(LoginView):
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         """The form, and where else one may sign in."""
         mails = bool(settings.EMAIL_HOST)
-        return super().get_context_data(provider=settings.OIDC_NAME, mails=mails, **kwargs)
+        return super().get_context_data(providers=settings.OIDC_PROVIDERS, mails=mails, **kwargs)
 
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
         user = form.get_user()

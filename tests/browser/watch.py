@@ -77,13 +77,17 @@ class Profiles:
 
 
 class Watch:
-    """Opens profiles and gathers complaints; `allowed` are parts of expected console errors."""
+    """Opens profiles and gathers complaints; `allowed` are parts of expected console errors.
+
+    `origins` are others that pages are to lead to.
+    """
 
     def __init__(self, profiles: Profiles) -> None:
         self._profiles = profiles
         self._contexts: list[tuple[str, BrowserContext]] = []
         self.complaints: list[str] = []
         self.allowed: list[str] = []
+        self.origins: list[str] = []
 
     def open(self, site: Site, *, size: tuple[int, int] = DESK, dark: bool = False) -> Page:
         """A page of a profile of its own, not signed in."""
@@ -123,6 +127,8 @@ class Watch:
 
     def _asked(self, request: Request, site: Site) -> None:
         parts = urlsplit(request.url)
+        if f"{parts.scheme}://{parts.netloc}" in self.origins:
+            return
         if parts.scheme not in ("data", "blob") and parts.netloc != urlsplit(site.url).netloc:
             self.complaints.append(f"other origin: {request.url}")
 

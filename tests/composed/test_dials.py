@@ -23,6 +23,7 @@ from controlplane.slos.models import EVERYONE
 from controlplane.slos.services import channel_add
 from tests.support.loopback import HOST, reserve_port
 from tests.support.people import make_cast
+from tests.support.provider import oidc_provider
 from tests.support.servers import redis_door
 from tests.support.waiting import WAIT_S_MAX
 
@@ -135,7 +136,7 @@ def test_databases_and_everyones_receivers_are_dialled_and_no_secret_is_kept(
     address = f"http://{HOST}:{listener}/hook?token={SECRET}"
     with override_settings(
         WEBHOOKS_PRIVATE=True,
-        OIDC_ISSUER=f"http://{HOST}:{listener}/realm",
+        OIDC_PROVIDERS=[oidc_provider(f"http://{HOST}:{listener}/realm")],
         TRACES_ENDPOINT=f"http://user:{SECRET}@{HOST}:{listener}/v1/traces",
     ):
         for organization in (EVERYONE, cast.acme.id):

@@ -83,8 +83,8 @@ ROUTES: tuple[Route, ...] = (
     # Who confirms is signed in, who signs in has shown a password: all others are nobody's.
     R("POST", "sign-in/passkey", SIGNED_IN, but=UNKNOWN),
     # There is no identity provider here.
-    R("GET", "sign-in/provider", PUBLIC, but=NO_PROVIDER),
-    R("GET", "sign-in/provider/done", PUBLIC),
+    R("GET", "sign-in/provider/<slug:provider_id>", PUBLIC, but=NO_PROVIDER),
+    R("GET", "sign-in/provider/<slug:provider_id>/done", PUBLIC, but=NO_PROVIDER),
     R("GET", "invitation/<str:token>", PUBLIC),
     R("POST", "invitation/<str:token>", PUBLIC),
     R("GET", "confirm", SIGNED_IN),

@@ -124,6 +124,7 @@ SAMPLES: dict[str, Sample] = {
     "<int:version>/action": Sample(lambda t: "copy"),
     "action": Sample(lambda t: "drain"),
     "step": Sample(lambda t: "copy"),
+    "provider_id": Sample(lambda t: "no-such"),
     "decision": Sample(lambda t: "approve"),
     "digest_id": Sample(lambda t: t.digest),
     "version": Sample(lambda t: t.draft),

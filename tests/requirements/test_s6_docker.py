@@ -184,10 +184,14 @@ def test_commands_of_the_control_plane_exist() -> None:
         assert probe.create_parser("manage.py", command).parse_args(options).process == name
 
 
+# Of no product, and read by all: docs/deployment.md tells what goes by the proxy.
+PROXY_VARIABLES = {"HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY"}
+
+
 def test_every_variable_is_a_setting() -> None:
     settings = read() | told()
     for name, service in ours().items():
-        unknown = service["environment"].keys() - settings
+        unknown = service["environment"].keys() - settings - PROXY_VARIABLES
         assert unknown == set(), name
 
 

@@ -16,7 +16,7 @@ from django.conf import settings
 
 from controlplane.connections.models import Connection
 from controlplane.core.jobs.lives import Life, connect_redis, lives_put, lives_read
-from controlplane.core.outbound import NotReached, public_address
+from controlplane.core.outbound import NotReached, WayOut, public_address, way_to
 from controlplane.core.permissions import organization_scope
 from controlplane.core.seal import BrokenSeal
 from controlplane.kernel.clock import monotonic_s
@@ -36,6 +36,7 @@ PROBLEM_CHARS_MAX = 200
 NAME_CHARS_MAX = 100
 PORTS = {"https": 443, "http": 80, "rediss": 6_379, "redis": 6_379}
 SECURE = ("https", "rediss")
+SCHEMES = {True: "https", False: "http"}
 # Names that tenants' servers answer slowly hold up neither their deliveries nor our own dials.
 _OURS, _TENANTS = (ThreadPoolExecutor(DIALLERS, f"dial-look-up-{of}") for of in ("own", "tenants"))
 # What a client of PostgreSQL sends first where it wants TLS, and what a server with TLS answers.
@@ -88,14 +89,25 @@ def _connect(target: DialTarget, took: dict[str, Any]) -> socket.socket:
             wire.close()
             raise
     else:
-        look_ups = _TENANTS if target.kind == WEBHOOK else _OURS
-        address = public_address(
-            target.host, target.port, private=target.private, look_ups=look_ups
-        )
+        way = _way(target)
         began_s = monotonic_s()
-        wire = socket.create_connection((address, target.port), DIAL_S_MAX)
+        wire = socket.create_connection(way[:2], DIAL_S_MAX)
+        try:
+            way.begin(wire)
+        except (OSError, NotReached):
+            wire.close()
+            raise
     took["connect_ms"] = _ms_since(began_s)
     return wire
+
+
+def _way(target: DialTarget) -> WayOut:
+    """As its clients go: through a proxy, if they would, to all but stores."""
+    host, port, private = target.host, target.port, target.private
+    if target.kind in STORES:
+        return WayOut(public_address(host, port, private=private, look_ups=_OURS), port)
+    scheme, look_ups = SCHEMES[target.secure], _TENANTS if target.kind == WEBHOOK else _OURS
+    return way_to(host, port, scheme=scheme, private=private, look_ups=look_ups)
 
 
 def _secure(target: DialTarget, wire: socket.socket, took: dict[str, Any]) -> None:
@@ -122,8 +134,8 @@ def _ms_since(began_s: float) -> float:
 def _targets() -> Iterator[DialTarget]:
     yield _postgres()
     yield _target(REDIS, "", settings.REDIS_URL)
-    if settings.OIDC_ISSUER:
-        yield _target(IDENTITY, _place(settings.OIDC_ISSUER), settings.OIDC_ISSUER)
+    for provider in settings.OIDC_PROVIDERS:
+        yield _target(IDENTITY, _place(provider.issuer), provider.issuer)
     if settings.TRACES_ENDPOINT:
         yield _target(COLLECTOR, _place(settings.TRACES_ENDPOINT), settings.TRACES_ENDPOINT)
     for row in Connection.objects.filter(removed_at=None, enabled=True).order_by("name"):

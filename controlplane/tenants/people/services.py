@@ -32,9 +32,12 @@ TOKEN_CHARS_MAX = 100
 
 
 def membership_set(
-    *, actor: Actor, organization: Organization, user: User, role: Role
+    *, actor: Actor, organization: Organization, user: User, role: Role, issuer: str = ""
 ) -> Membership:
-    """Make a user a member, or change their role; no one grants more than they may."""
+    """Make a user a member, or change their role; no one grants more than they may.
+
+    `issuer` is the provider by whose rules it is, and which may take it back.
+    """
     require(actor, Action.MEMBER_MANAGE, organization.id)
     held = membership_of(user, organization.id)
     before = held.role if held else None
@@ -44,16 +47,17 @@ def membership_set(
         if before is None:
             member_room(organization.id)
         made, _ = Membership.objects.update_or_create(
-            organization=organization, user=user, defaults={"role": role.value}
+            organization=organization, user=user, defaults={"role": role.value, "issuer": issuer}
         )
         accounts.member_links_end(user)
         if before is not None:
             _end_tokens(user)
+        facts: Facts = {"user": user.email, "role": role.value, "before": before and before.value}
         audit_record(
             actor,
             "membership.set",
             subject=made,
-            detail={"user": user.email, "role": role.value, "before": before and before.value},
+            detail=facts | ({"issuer": issuer} if issuer else {}),
             changed=({"role": before and before.value}, {"role": role.value}),
         )
     return made

@@ -17,11 +17,19 @@ from controlplane.core.api.stepup import recently_confirmed
 from controlplane.core.permissions import Role
 from controlplane.tenants.access import role_of
 from controlplane.tenants.models import OutsideIdentity, User
-from controlplane.tenants.people.selectors import member_get
-from controlplane.tenants.people.services import invitation_create, membership_end, user_deactivate
+from controlplane.tenants.people.services import invitation_create, user_deactivate
 from controlplane.tenants.sign_in.factors import app_add, app_secret, has_factors
 from tests.support.people import Cast, make_cast
-from tests.support.provider import CLIENT_ID, CLIENT_SECRET, KEY_ID, Provider, provider_running
+from tests.support.provider import (
+    CLIENT_ID,
+    CLIENT_SECRET,
+    KEY_ID,
+    Provider,
+    oidc_provider,
+    provider_running,
+)
+
+HERE = "/sign-in/provider/example"
 
 
 @pytest.fixture
@@ -32,26 +40,27 @@ def cast(database: str) -> Cast:
 @pytest.fixture
 def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
     with provider_running() as running:
-        for name, value in {
-            "OIDC_ISSUER": running.issuer,
-            "OIDC_CLIENT_ID": CLIENT_ID,
-            "OIDC_CLIENT_SECRET": CLIENT_SECRET,
-            "OIDC_NAME": "Example ID",
-        }.items():
-            monkeypatch.setattr(settings, name, value)
+        monkeypatch.setattr(settings, "OIDC_PROVIDERS", (oidc_provider(running.issuer),))
         yield running
 
 
-def begin(client: Client, next_path: str = "/") -> dict[str, list[str]]:
+def begin(client: Client, next_path: str = "/", *, here: str = HERE) -> dict[str, list[str]]:
     """Go to the provider; what it is asked."""
-    answer = client.get("/sign-in/provider", {"next": next_path})
+    answer = client.get(here, {"next": next_path})
     return parse_qs(urlsplit(answer.headers["Location"]).query)
 
 
-def come_back(client: Client, provider: Provider, asked: dict[str, list[str]], **more: Any) -> Any:
+def come_back(
+    client: Client,
+    provider: Provider,
+    asked: dict[str, list[str]],
+    *,
+    here: str = HERE,
+    **more: Any,
+) -> Any:
     """Return with a token of these claims."""
     provider.token = provider.sign(provider.claims(asked["nonce"][0], **more))
-    return client.get("/sign-in/provider/done", {"state": asked["state"][0], "code": "c"})
+    return client.get(f"{here}/done", {"state": asked["state"][0], "code": "c"})
 
 
 def signed_in_as(client: Client) -> str | None:
@@ -105,20 +114,18 @@ def test_a_member_is_linked_by_a_vouched_address_only(cast: Cast, provider: Prov
 def test_a_domain_lets_in_where_the_operator_says_so(
     cast: Cast, provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settings, "OIDC_DOMAIN", "example.org")
-    monkeypatch.setattr(settings, "OIDC_ORGANIZATION", str(cast.acme.id))
-    monkeypatch.setattr(settings, "OIDC_ROLE", Role.DEVELOPER)
+    rule = {"organization": f"org_{cast.acme.id.hex}", "role": "developer"}
+    said = oidc_provider(provider.issuer, domains=["example.org"], roles=[rule])
+    monkeypatch.setattr(settings, "OIDC_PROVIDERS", (said,))
     client = Client()
     come_back(client, provider, begin(client), email="eve@notexample.org", sub="eve")
     assert signed_in_as(client) is None
     come_back(client, provider, begin(client))
     dora = User.objects.get(email=signed_in_as(client))
     assert role_of(dora, cast.acme.id) is Role.DEVELOPER
-    found = member_get(actor=cast.alice, organization_id=cast.acme.id, user_id=dora.id)
-    membership_end(actor=cast.alice, membership=found)
-    again = Client()
-    come_back(again, provider, begin(again))
-    assert role_of(dora, cast.acme.id) is None
+    # A domain that is none of them is refused later, too.
+    come_back(client := Client(), provider, begin(client), email="dora@notexample.org")
+    assert signed_in_as(client) is None
 
 
 def test_a_closed_account_stays_closed(cast: Cast, provider: Provider) -> None:
@@ -172,7 +179,7 @@ def test_wrong_signatures_prove_nothing(cast: Cast, provider: Provider, case: st
         "empty": "",
     }[case]
     answer = {"state": asked["state"][0], "code": "c"}
-    client.get("/sign-in/provider/done", answer)
+    client.get(f"{HERE}/done", answer)
     assert signed_in_as(client) is None
 
 
@@ -181,39 +188,30 @@ def test_a_sign_in_that_was_not_begun_here_is_refused(cast: Cast, provider: Prov
     asked = begin(other)
     begin(client)
     provider.token = provider.sign(provider.claims(asked["nonce"][0], email=cast.bob.email))
-    client.get("/sign-in/provider/done", {"state": asked["state"][0], "code": "c"})
+    client.get(f"{HERE}/done", {"state": asked["state"][0], "code": "c"})
     assert signed_in_as(client) is None
     come_back(other, provider, asked, email=cast.bob.email)
     assert signed_in_as(other) == cast.bob.email
     # The same answer a second time is none.
     fresh = Client()
-    fresh.get("/sign-in/provider/done", {"state": asked["state"][0], "code": "c"})
+    fresh.get(f"{HERE}/done", {"state": asked["state"][0], "code": "c"})
     assert signed_in_as(fresh) is None
 
 
 def test_without_a_provider_there_is_no_such_page(cast: Cast) -> None:
-    assert Client().get("/sign-in/provider").status_code == 404
+    assert Client().get(HERE).status_code == 404
     assert "Sign in with" not in Client().get("/sign-in").content.decode()
 
 
 # Claims as each provider's documentation has them, beside those of every token.
 KEYCLOAK = {"email_verified": True, "preferred_username": "bob", "azp": CLIENT_ID, "typ": "ID"}
-GOOGLE = {"email_verified": True, "azp": CLIENT_ID, "hd": "example.org", "at_hash": None}
+GOOGLE: dict[str, Any] = {
+    "email_verified": True,
+    "azp": CLIENT_ID,
+    "hd": "example.org",
+    "at_hash": None,
+}
 ENTRA: dict[str, Any] = {"ver": "2.0", "tid": "t", "oid": "o", "email_verified": None}
-
-
-def without_nothing(claims: dict[str, Any]) -> dict[str, Any]:
-    """Claims that a provider sends: none of those that are None."""
-    return {name: value for name, value in claims.items() if value is not None}
-
-
-def answer_as(
-    client: Client, provider: Provider, asked: dict[str, list[str]], claims: dict[str, Any]
-) -> Any:
-    """Return with exactly these claims over the usual ones."""
-    token = without_nothing(provider.claims(asked["nonce"][0]) | claims)
-    provider.token = provider.sign(token)
-    return client.get("/sign-in/provider/done", {"state": asked["state"][0], "code": "c"})
 
 
 @pytest.mark.parametrize("shape", [KEYCLOAK, GOOGLE], ids=["keycloak", "google"])
@@ -224,7 +222,7 @@ def test_a_sign_in_does_not_ask_for_the_password_again(
     asked = begin(client)
     assert not {"prompt", "max_age"} & set(asked)
     assert asked["scope"] == ["openid email profile"]
-    answer_as(client, provider, asked, {**shape, "email": cast.bob.email})
+    come_back(client, provider, asked, **{**shape, "email": cast.bob.email})
     assert signed_in_as(client) == cast.bob.email
 
 
@@ -233,19 +231,32 @@ def test_entras_addresses_count_where_the_operator_trusts_them(
 ) -> None:
     claims = {**ENTRA, "email": None, "preferred_username": cast.bob.email.upper()}
     client = Client()
-    answer_as(client, provider, begin(client), claims)
+    come_back(client, provider, begin(client), **claims)
     assert signed_in_as(client) is None
-    monkeypatch.setattr(settings, "OIDC_EMAIL_TRUSTED", True)
-    monkeypatch.setattr(settings, "OIDC_EMAIL_CLAIM", "preferred_username")
-    answer_as(client, provider, begin(client), {**claims, "preferred_username": "not an address"})
+    said = {"email_trusted": True, "email_claim": "preferred_username", "domains": ["example.org"]}
+    monkeypatch.setattr(settings, "OIDC_PROVIDERS", (oidc_provider(provider.issuer, **said),))
+    come_back(client, provider, begin(client), **{**claims, "preferred_username": "not an address"})
     assert signed_in_as(client) is None
-    answer_as(client, provider, begin(client), claims)
+    come_back(client, provider, begin(client), **claims)
     assert signed_in_as(client) == cast.bob.email
+
+
+def test_what_is_said_of_one_claim_vouches_for_no_other(
+    cast: Cast, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`email_verified` is about `email`, and trust about addresses of the domains."""
+    said = {"email_trusted": True, "email_claim": "preferred_username", "domain_claim": "hd"}
+    found = oidc_provider(provider.issuer, domains=["elsewhere.org"], **said)
+    monkeypatch.setattr(settings, "OIDC_PROVIDERS", (found,))
+    claims = {"hd": "elsewhere.org", "preferred_username": cast.bob.email}
+    client = Client()
+    come_back(client, provider, begin(client), **claims, email="eve@elsewhere.org")
+    assert signed_in_as(client) is None
 
 
 def test_an_issuer_of_all_tenants_is_refused(cast: Cast, provider: Provider) -> None:
     provider.says["issuer"] = "https://login.microsoftonline.com/{tenantid}/v2.0"
-    assert Client().get("/sign-in/provider").headers["Location"] == "/sign-in"
+    assert Client().get(HERE).headers["Location"] == "/sign-in"
 
 
 def test_where_the_secret_goes_is_the_providers_choice(cast: Cast, provider: Provider) -> None:
@@ -263,7 +274,9 @@ def test_where_the_secret_goes_is_the_providers_choice(cast: Cast, provider: Pro
 def test_a_sign_in_confirms_as_of_when_the_provider_was_shown(
     cast: Cast, provider: Provider, shown_s_ago: int | None, confirmed: bool
 ) -> None:
-    shown = {} if shown_s_ago is None else {"auth_time": int(time.time()) - shown_s_ago}
+    shown: dict[str, Any] = (
+        {} if shown_s_ago is None else {"auth_time": int(time.time()) - shown_s_ago}
+    )
     client = Client()
     come_back(client, provider, begin(client), email=cast.bob.email, **shown)
     assert signed_in_as(client) == cast.bob.email
@@ -304,7 +317,7 @@ def test_who_can_confirm_in_no_other_way_adds_a_first_factor(
     cast: Cast, provider: Provider
 ) -> None:
     client = Client()
-    answer_as(client, provider, begin(client), {**GOOGLE, "email": cast.bob.email})
+    come_back(client, provider, begin(client), **{**GOOGLE, "email": cast.bob.email})
     assert not recently_confirmed(client.session)
     assert client.post("/account/passkeys/new").status_code == 200
     secret = client.get("/account/app").context["secret"]
@@ -323,7 +336,7 @@ def test_others_do_not_add_one_unconfirmed(cast: Cast, provider: Provider, case:
         cast.bob.set_password("correct-horse-battery-9")
         cast.bob.save()
     client = Client()
-    answer_as(client, provider, begin(client), {**GOOGLE, "email": cast.bob.email})
+    come_back(client, provider, begin(client), **{**GOOGLE, "email": cast.bob.email})
     if case == "late":
         session = client.session
         session["begun_at_s"] -= 15 * 60 + 1
@@ -333,7 +346,7 @@ def test_others_do_not_add_one_unconfirmed(cast: Cast, provider: Provider, case:
 
 def confirming(client: Client) -> dict[str, list[str]]:
     """Go to the provider to confirm the session; what it is asked."""
-    answer = client.get("/sign-in/provider", {"next": "/account", "confirm": "1"})
+    answer = client.get(HERE, {"next": "/account", "confirm": "1"})
     return parse_qs(urlsplit(answer.headers["Location"]).query)
 
 
@@ -373,8 +386,8 @@ def test_a_provider_that_is_away_is_said_to_be(cast: Cast, provider: Provider, d
         answer = come_back(client, provider, asked, email=cast.bob.email)
     else:
         provider.status = 502
-        client.get("/sign-in/provider")
-        answer = client.get("/sign-in/provider")
+        client.get(HERE)
+        answer = client.get(HERE)
         # Asked once: who comes within seconds does not wait for it.
         assert len(provider.asked) == 1
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "60")
@@ -385,7 +398,7 @@ def test_an_answer_that_leads_elsewhere_or_is_too_long_is_refused(
     cast: Cast, provider: Provider
 ) -> None:
     provider.says["filler"] = "x" * (1 << 20)
-    assert Client().get("/sign-in/provider").headers["Location"] == "/sign-in"
+    assert Client().get(HERE).headers["Location"] == "/sign-in"
     del provider.says["filler"]
     provider.says["token_endpoint"] = "http://id.example.org/token"
-    assert Client().get("/sign-in/provider").headers["Location"] == "/sign-in"
+    assert Client().get(HERE).headers["Location"] == "/sign-in"
