@@ -157,8 +157,8 @@ def _nodes(connection: psycopg.Connection, now: datetime) -> None:
         [json.dumps(LINK), later],
     )
     connection.execute(
-        "INSERT INTO model_digests (id, created_at, model, digest, state)"
-        " SELECT gen_random_uuid(), now(), 'sluice-5m', %s, 'approved'",
+        "INSERT INTO model_digests (id, created_at, model, digest, state, offered_by)"
+        " SELECT gen_random_uuid(), now(), 'sluice-5m', %s, 'approved', 'many-1'",
         ["0" * 64],
     )
 
