@@ -47,6 +47,7 @@ from controlplane.tenants.selectors import names_of
 HOURS_DEFAULT, HOURS_MAX = 24, 168
 GROUPS_SHOWN_MAX = 20
 REFUSED = 429
+KEY = "key"
 # Gateways follow within two seconds.
 SETTLE = timedelta(seconds=3)
 NOTES = (
@@ -300,7 +301,7 @@ def _told(
         first=_moment(found.first_s),
         last=_moment(found.last_s),
         projects=_groups(found.projects, projects, "proj"),
-        keys=_groups(found.keys, keys, "key"),
+        keys=_groups(found.keys, keys, KEY),
         models=_groups(found.models, {}),
         hours=[
             RefusedGroup(str(at), f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M}", tally)
@@ -323,7 +324,12 @@ def _groups(
 
     most = sorted(tallies, key=rank)[:GROUPS_SHOWN_MAX]
     shown = {one: public_id(prefix, one) if prefix else one for one in most}
-    return [RefusedGroup(told, names.get(one, told), tallies[one]) for one, told in shown.items()]
+    # A Playground token is no key, and has its user's id.
+    unnamed = "Playground or removed, " if prefix == KEY else ""
+    return [
+        RefusedGroup(told, names.get(one, unnamed + told), tallies[one])
+        for one, told in shown.items()
+    ]
 
 
 def _whose(reached: Reached, names: Mapping[uuid.UUID, str]) -> str:

@@ -43,6 +43,18 @@ class TrialTable(NamedTuple):
     heads: str
     rows: list[list[str]]
 
+    @property
+    def labelled(self) -> list[list[tuple[str, bool, str]]]:
+        """Cells with their heads, and whether they are numbers."""
+        heads = [each.strip() for each in self.heads.split("|")]
+        return [
+            [
+                (head.lstrip("#$"), head[0] in "#$", cell)
+                for head, cell in zip(heads, row, strict=True)
+            ]
+            for row in self.rows
+        ]
+
 
 def difference_rows(found: Iterable[Differing]) -> list[tuple[str, list[tuple[str, str, str]]]]:
     """Name, then words, value before and after of each field."""
