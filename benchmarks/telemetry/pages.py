@@ -51,7 +51,8 @@ MS = 1_000
 # Set once the page's own scripts run, and once every chart is drawn.
 DRAWN = (
     "() => { const all = [...document.querySelectorAll('[id^=plot-]')];"
-    " return all.length > 0 && all.every((one) => one.querySelector('.main-svg')); }"
+    " return all.length > 0 && all.every((one) =>"
+    " one.querySelector('.main-svg') || one.innerText.startsWith('No data')); }"
 )
 USABLE = (
     "() => { const at = performance.getEntriesByType('navigation')[0];"

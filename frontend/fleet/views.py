@@ -105,14 +105,16 @@ def _models() -> list[tuple[str, str]]:
     return [(model.name, model.name) for model in model_list()]
 
 
-def _now(viewer: Viewer) -> dict[str, object]:
+def _now(request: HttpRequest, viewer: Viewer) -> dict[str, object]:
     """Pools and nodes at this moment, and how fresh that is: what the page asks for anew."""
-    now = timezone.now()
-    panels = [pool_panel(each) for each in signals(actor=viewer.user, now=now)]
+    now, sought = timezone.now(), request.GET.get("node", "").strip()
+    panels = [pool_panel(each, sought) for each in signals(actor=viewer.user, now=now)]
     return {
         "viewer": viewer,
         "now": now,
         "panels": panels,
+        "sought": sought,
+        "hidden_count": sum(panel.hidden for panel in panels),
         "nodes_count": sum(len(panel.rows) for panel in panels),
         "ready_count": sum(panel.signal.load.nodes_ready for panel in panels),
         "limits_alone": limits_alone(now),
@@ -145,7 +147,7 @@ def _index(
     request: HttpRequest, viewer: Viewer, token: TokenForm, *, command: str = ""
 ) -> HttpResponse:
     waiting = [row for row in digest_list(user=viewer.user) if row.state == DigestState.WAITING]
-    context = _now(viewer) | _times(request, viewer)
+    context = _now(request, viewer) | _times(request, viewer)
     context |= {
         "here": "fleet",
         "poll_ms": POLL_MS,
@@ -170,7 +172,7 @@ def _index(
 def fleet(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """All pools with their nodes; htmx asks for what moves, again and again."""
     if "HX-Request" in request.headers:
-        answer = render(request, "fleet/parts/now.html", _now(viewer))
+        answer = render(request, "fleet/parts/now.html", _now(request, viewer))
     else:
         answer = _index(request, viewer, TokenForm())
     patch_vary_headers(answer, ["HX-Request"])
