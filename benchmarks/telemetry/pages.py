@@ -147,7 +147,7 @@ def postgres_cpu_s() -> float:
     """User and system time of the server and its backends so far, ended ones in ticks."""
     server = psutil.Process(_postmaster())
     ended = server.cpu_times()
-    total = cpu_s(server.pid) + ended.children_user + ended.children_system
+    total: float = cpu_s(server.pid) + ended.children_user + ended.children_system
     for backend in server.children():
         with contextlib.suppress(OSError):
             total += cpu_s(backend.pid)

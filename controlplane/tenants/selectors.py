@@ -182,8 +182,9 @@ def project_names(*, actor: Actor, ids: Iterable[UUID]) -> dict[UUID, str]:
         if not chunk:
             break
         with organization_scope(chunk):
-            named = Project.objects.filter(id__in=wanted)
-            named = named.values_list("id", "organization__name", "name")
+            named = Project.objects.filter(id__in=wanted).values_list(
+                "id", "organization__name", "name"
+            )
             found.update({one: f"{home}{OF}{name}" for one, home, name in named})
         last = chunk[-1]
     return found

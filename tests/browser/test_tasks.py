@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from playwright.sync_api import Locator, Page, expect
 
@@ -155,7 +156,7 @@ def test_a_repository_of_the_hub_is_found_from_the_form(site: Site, watch: Watch
     search.press("Enter")
     told = dialog.get_by_role("status")
     expect(told).to_contain_text("The hub was not reached")
-    listed = [
+    listed: list[dict[str, Any]] = [
         {"id": "owner/small-chat", "downloads": 12_300, "pipeline_tag": "text-generation",
          "safetensors": {"total": 1_240_000_000}},
         {"id": "owner/small-gated", "gated": "manual"},

@@ -118,7 +118,7 @@ def test_tenants_are_typed_and_shown_by_name_and_kept_by_id(cast: Cast, stella: 
     def press(act: str, **fields: str) -> tuple[dict[str, str], str]:
         shown = stella.post("/routing/1/edit", fields | {"act": act}).content
         form = shown.decode().partition('<form id="draft-form"')[2].partition("</form>")[0]
-        return fields_of(form).dict(), plain(shown)
+        return {name: str(value) for name, value in fields_of(form).items()}, plain(shown)
 
     fields, _ = press("open-0", revision="1", **{f"{at}-json": json.dumps(TO_SMALL)})
     typed = {f"{at}-organizations": "Acme, Zeta", f"{at}-projects": "Acme · web"}
