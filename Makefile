@@ -173,8 +173,8 @@ bench-faults: $(RUN_STAMP) $(DEV_STAMP) ## Faults of nodes, network and gateways
 bench-money: $(RUN_STAMP) $(DEV_STAMP) ## Holds and settlements: speed, races, gateways killed mid-commit (N=1000 kills)
 	$(PY) -m benchmarks.money $(if $(N),--kills $(N)) $(if $(EXPLAIN),--explain "$(EXPLAIN)")
 
-bench-telemetry: $(RUN_STAMP) $(DEV_STAMP) tools ## Recording per request, and pages over 30 days of 100 million requests
-	$(PY) -m benchmarks.telemetry
+bench-telemetry: $(RUN_STAMP) $(DEV_STAMP) tools ## Recording per request, pages over 30 days and over long lists (REQUESTS=100000000 rows where the disk allows)
+	$(PY) -m benchmarks.telemetry $(if $(REQUESTS),--requests $(REQUESTS)) $(if $(AUDIT),--audit $(AUDIT))
 
 bench-soak: $(RUN_STAMP) $(DEV_STAMP) ## Traffic while every process in turn is killed, frozen and restarted (MINUTES=10)
 	$(PY) -m benchmarks.soak $(if $(MINUTES),--minutes $(MINUTES))

@@ -305,7 +305,8 @@ def _told(
         first=_moment(found.first_s),
         last=_moment(found.last_s),
         projects=groups_of(RefusedGroup, found.projects, projects, "proj"),
-        keys=groups_of(RefusedGroup, found.keys, keys, "key"),
+        # A Playground token is no key, and has its user's id.
+        keys=groups_of(RefusedGroup, found.keys, keys, "key", "Playground or removed, "),
         models=groups_of(RefusedGroup, found.models, {}),
         hours=[
             RefusedGroup(str(at), f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M}", tally)

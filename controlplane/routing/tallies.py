@@ -35,10 +35,14 @@ def groups_of(
     tallies: Mapping[Any, AnyTally],
     names: Mapping[Any, str],
     prefix: str = "",
+    unnamed: str = "",
 ) -> list[Group]:
-    """Groups of an id, a name and a tally; with a `prefix` the ids are public ones."""
+    """Groups of an id, a name and a tally; with a `prefix` the ids are public ones.
+
+    Those that `names` lacks are called by their id, after `unnamed`.
+    """
     shown = {one: public_id(prefix, one) if prefix else one for one in most_changed(tallies)}
-    return [kind(told, names.get(one, told), tallies[one]) for one, told in shown.items()]
+    return [kind(told, names.get(one, unnamed + told), tallies[one]) for one, told in shown.items()]
 
 
 def most_changed(tallies: Mapping[Any, AnyTally]) -> list[Any]:

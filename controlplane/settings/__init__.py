@@ -6,6 +6,7 @@ from controlplane.settings.billing import *
 from controlplane.settings.bounds import *
 from controlplane.settings.database import *
 from controlplane.settings.gateway import *
+from controlplane.settings.hub import *
 from controlplane.settings.logs import *
 from controlplane.settings.mail import *
 from controlplane.settings.oidc import *

@@ -24,6 +24,8 @@ PAGE_ROWS_MAX = 200
 # A scope names each organization: more than these would make every statement slow.
 ORGANIZATIONS_MAX = 5_000
 PROJECTS_SHOWN_MAX = 1_000
+# Between the names of an organization and of its project.
+OF = " · "
 
 
 def organizations_held(*, user: User) -> list[tuple[Organization, MemberRights]]:
@@ -170,7 +172,7 @@ def project_share(*, actor: Actor, project_id: UUID, organization_id: UUID) -> P
 
 
 def project_names(*, actor: Actor, ids: Iterable[UUID]) -> dict[UUID, str]:
-    """Those of the projects asked for that there are."""
+    """Those of the projects asked for that there are, each after its organization."""
     require(actor, Action.ROUTING_MANAGE)
     wanted, found = set(ids), dict[UUID, str]()
     last = UUID(int=0)
@@ -180,9 +182,34 @@ def project_names(*, actor: Actor, ids: Iterable[UUID]) -> dict[UUID, str]:
         if not chunk:
             break
         with organization_scope(chunk):
-            found.update(Project.objects.filter(id__in=wanted).values_list("id", "name"))
+            named = Project.objects.filter(id__in=wanted).values_list(
+                "id", "organization__name", "name"
+            )
+            found.update({one: f"{home}{OF}{name}" for one, home, name in named})
         last = chunk[-1]
     return found
+
+
+def organizations_by_name(*, actor: Actor, names: Iterable[str]) -> dict[str, UUID]:
+    """Ids by those of the names that exactly one organization has."""
+    require(actor, Action.ROUTING_MANAGE)
+    found: dict[str, list[UUID]] = {}
+    rows = Organization.objects.filter(name__in=list(names))
+    for one, name in rows.values_list("id", "name"):
+        found.setdefault(name, []).append(one)
+    return {name: ids[0] for name, ids in found.items() if len(ids) == 1}
+
+
+def projects_by_name(*, actor: Actor, names: Iterable[str]) -> dict[str, UUID]:
+    """The same of projects, named as `project_names` does."""
+    parts = [name.partition(OF) for name in names]
+    homes = organizations_by_name(actor=actor, names={home for home, _, _ in parts})
+    with organization_scope(list(homes.values())[:ORGANIZATIONS_MAX]):
+        rows = Project.objects.filter(name__in={name for _, _, name in parts})
+        return {
+            f"{home}{OF}{name}": one
+            for one, home, name in rows.values_list("id", "organization__name", "name")
+        }
 
 
 def key_facts(

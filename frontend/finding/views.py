@@ -67,7 +67,8 @@ def _found(viewer: Viewer, query: str) -> Iterator[Found]:
             yield from islice(search(viewer, query), FOUND_MAX)
     if viewer.sees_fleet:
         for node in nodes_named(user=viewer.user, text=query, rows_max=FOUND_MAX):
-            place = f"{reverse('fleet')}#pool-title-{node.pool}"
+            named = urlencode({"node": node.name})
+            place = f"{reverse('fleet')}?{named}#pool-title-{node.pool}"
             yield Found("Node", node.name, place, f"pool {node.pool}")
 
 

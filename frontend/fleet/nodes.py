@@ -30,6 +30,8 @@ STATES = {
 BREAKERS = {"open": ("bad", "open"), "half_open": ("warn", "trying"), "closed": ("ok", "closed")}
 
 
+# Of one pool; others are found by name.
+NODES_DRAWN_MAX = 100
 # What can be done with a node, and what is likeliest in a state.
 ACTIONS = {
     "approve": "Approve",
@@ -159,13 +161,18 @@ def _share_words(phase: str, what: str, share: float | None) -> str:
 
 @dataclass(frozen=True)
 class PoolPanel:
-    """A pool with its figures and rows."""
+    """A pool with its figures and rows, of which those are `drawn` that need somebody first."""
 
     signal: Signal
     rows: list[NodeRow]
+    drawn: list[NodeRow]
     cold_start_p50: str
     cold_start_p95: str
     starts: int
+
+    @property
+    def hidden(self) -> int:
+        return len(self.rows) - len(self.drawn)
 
     @property
     def utilization(self) -> str:
@@ -205,11 +212,15 @@ def source_row(source: Freshness, now: datetime) -> SourceRow:
     return SourceRow(source, formats.duration(age_s * formats.US_PER_S), tone, words)
 
 
-def pool_panel(signal: Signal) -> PoolPanel:
+def pool_panel(signal: Signal, sought: str = "") -> PoolPanel:
+    """With those of its nodes whose names have the text in them, as many as are drawn."""
     starts = sorted(cold_starts(pool=signal.pool.name))
     rows = [NodeRow(view) for view in signal.view.nodes]
     p50, p95 = (_nearest(starts, share) for share in (0.5, 0.95))
-    return PoolPanel(signal, rows, p50, p95, len(starts))
+    drawn = [row for row in rows if sought in row.view.node.name]
+    if len(drawn) > NODES_DRAWN_MAX:
+        drawn = sorted(drawn, key=lambda row: row.view.ready)[:NODES_DRAWN_MAX]
+    return PoolPanel(signal, rows, drawn, p50, p95, len(starts))
 
 
 def _nearest(sorted_ms: list[int], share: float) -> str:

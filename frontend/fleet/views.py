@@ -103,14 +103,16 @@ def _models() -> list[tuple[str, str]]:
     return [(model.name, model.name) for model in model_list()]
 
 
-def _now(viewer: Viewer) -> dict[str, object]:
+def _now(request: HttpRequest, viewer: Viewer) -> dict[str, object]:
     """Pools and nodes at this moment, and how fresh that is: what the page asks for anew."""
-    now = timezone.now()
-    panels = [pool_panel(each) for each in signals(actor=viewer.user, now=now)]
+    now, sought = timezone.now(), request.GET.get("node", "").strip()
+    panels = [pool_panel(each, sought) for each in signals(actor=viewer.user, now=now)]
     return {
         "viewer": viewer,
         "now": now,
         "panels": panels,
+        "sought": sought,
+        "hidden_count": sum(panel.hidden for panel in panels),
         "nodes_count": sum(len(panel.rows) for panel in panels),
         "ready_count": sum(panel.signal.load.nodes_ready for panel in panels),
         "limits_alone": limits_alone(now),
@@ -143,7 +145,7 @@ def _index(
     request: HttpRequest, viewer: Viewer, token: TokenForm, *, command: str = ""
 ) -> HttpResponse:
     waiting = [row for row in digest_list(user=viewer.user) if row.state == DigestState.WAITING]
-    context = _now(viewer) | _times(request, viewer)
+    context = _now(request, viewer) | _times(request, viewer)
     context |= {
         "poll_ms": POLL_MS,
         "digests": waiting,
@@ -165,7 +167,7 @@ def _index(
 @page("fleet", Action.FLEET_VIEW, "GET")
 def fleet(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """All pools with their nodes; htmx asks for what moves, again and again."""
-    part, now = "fleet/parts/now.html", lambda: _now(viewer)
+    part, now = "fleet/parts/now.html", lambda: _now(request, viewer)
     return moving(request, part, now, lambda: _index(request, viewer, TokenForm()))
 
 

@@ -37,7 +37,7 @@ def _field_row(field: Field) -> dict[str, str]:
         "label": f"{field.label}, {field.unit}",
         "name": field.name,
         "measured": f"measured {formats.significant(field.measured)}",
-        "value": f"{field.value:.6g}",
+        "value": f"{field.value:.4g}",
     }
 
 

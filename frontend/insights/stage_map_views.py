@@ -1,4 +1,4 @@
-"""The seven-stage map beside public budgets, as page, Markdown, PDF and CSV; and the comparison."""
+"""The seven-stage map beside public budgets, as page, Markdown, PDF and CSV."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,8 +13,6 @@ from fpdf.fonts import FontFace
 
 from controlplane import billing
 from controlplane.core.permissions import Action
-from controlplane.insights.compare import WayResult
-from controlplane.insights.comparisons import comparison_list
 from controlplane.insights.sampled import coarse_s
 from controlplane.insights.stage_map import MapRow, stage_map_read
 from controlplane.telemetry.reading import TooMuchToRead
@@ -30,8 +28,6 @@ TITLE = "The seven stages"
 FIGURES_FROM = 3
 COMPARED = ("p50", "p95", "n")
 FORMS = frozenset({"md", "pdf", "csv"})
-# How far answers' lengths may differ for their times to be compared.
-ALIKE_MIN, ALIKE_MAX = 0.9, 1.1
 CSV_BEFORE = ["requests_before", "p50_us_before", "p95_us_before"]
 CSV_HEAD = ["span", "what", "requests", "p50_us", "p95_us", "public_budget_us"]
 
@@ -206,37 +202,6 @@ def stage_map_file(request: HttpRequest, viewer: Viewer, form: str) -> HttpRespo
         response = HttpResponse(data, content_type="text/markdown; charset=utf-8")
     response["Content-Disposition"] = f'attachment; filename="sluice-stages.{form}"'
     return response
-
-
-@dataclass(frozen=True)
-class ShownWay:
-    """One way of a comparison beside the first."""
-
-    way: WayResult
-    first: WayResult
-
-    @property
-    def faster(self) -> str:
-        """Its latency beside the first way's, where their answers are about as long."""
-        length = self.way.tokens_each / self.first.tokens_each if self.first.output_tokens else 0.0
-        if not ALIKE_MIN <= length <= ALIKE_MAX:
-            return "other length"
-        times = self.first.latency_p50_us / self.way.latency_p50_us
-        return f"{formats.significant(times, 2)}× as fast"
-
-    @property
-    def sooner(self) -> str:
-        times = self.first.ttft_p50_us / self.way.ttft_p50_us
-        return f"{formats.significant(times, 2)}× as fast to first token"
-
-
-@page("insights/comparison", Action.ORGANIZATION_VIEW, "GET", shared=True)
-def comparison(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """The newest of the four-way comparisons, and those before."""
-    kept = comparison_list()
-    shown = [(one, [ShownWay(way, one.ways[0]) for way in one.ways]) for one in kept]
-    context = {"tab": "comparison", "kept": shown}
-    return show(request, viewer, "insights", "insights/comparison.html", context)
 
 
 def _read_pairs(asked: DaysAsked) -> list[tuple[MapRow, MapRow | None]] | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from django import forms
+from django.conf import settings
 from django.contrib import messages
 from django.core.exceptions import ObjectDoesNotExist, ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
@@ -25,11 +26,12 @@ from controlplane.connections.probe import ProbeOutcome, connection_test
 from controlplane.connections.selectors import connection_of
 from controlplane.core.permissions import Action
 from controlplane.fleet.catalogue import Offer, offer_list
+from controlplane.hosts.hubsearch import hub_search
 from controlplane.hosts.selectors import deployment_list
 from controlplane.kernel.ids import public_id
 from controlplane.routing.aliases import alias_add, alias_remove, aliases_of
 from controlplane.tenants.models import Project
-from controlplane.tenants.selectors import project_shares
+from controlplane.tenants.selectors import OF, project_shares
 from frontend.models.forms import (
     AliasForm,
     ModelForm,
@@ -75,7 +77,7 @@ def _index(request: HttpRequest, viewer: Viewer, form: NewModelForm) -> HttpResp
     manages = viewer.may(Action.CATALOG_MANAGE)
     offers = offer_list(now=timezone.now(), enabled_only=not manages)
     rows = [(offer, STATES[offer.state]) for offer in offers]
-    context = {"rows": rows, "manages": manages, "form": form}
+    context = {"rows": rows, "manages": manages, "form": form, "hub": settings.HUB_URL}
     return show(request, viewer, "models", "models/page.html", context, form.errors)
 
 
@@ -95,6 +97,17 @@ def model_add(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         tell = messages.success if found.outcome == ProbeOutcome.OK else messages.warning
         tell(request, found.words)
     return redirect("model", name=made.name)
+
+
+@page("catalog/hub", Action.CATALOG_MANAGE, "GET")
+def model_hub(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    """What the hub has for the words typed: a part of the form that adds a model."""
+    context: dict[str, Any] = {}
+    try:
+        context["found"] = hub_search(actor=viewer.user, words=request.GET.get("source", ""))
+    except ValidationError as error:
+        context["complaint"] = " ".join(error.messages)
+    return render(request, "models/parts/hub.html", context)
 
 
 @page("catalog/of/<path:name>", Action.CATALOG_VIEW, "GET", name="model")
@@ -167,7 +180,7 @@ def _detail(request: HttpRequest, viewer: Viewer, offer: Offer, **shown: Any) ->
 
 
 def _project_name(project: Project) -> str:
-    return f"{project.organization.name} · {project.name}"
+    return f"{project.organization.name}{OF}{project.name}"
 
 
 def _change(request: HttpRequest, viewer: Viewer, offer: Offer) -> HttpResponse | None:

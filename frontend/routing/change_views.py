@@ -50,7 +50,7 @@ def routing_save(request: HttpRequest, viewer: Viewer, version: int) -> HttpResp
     rule_set = ruleset_get(actor=viewer.user, version=version)
     typed = None
     try:
-        typed = typed_draft(request.POST)
+        typed = typed_draft(viewer, request.POST)
         read = shared.read_of(RulesForm, request.POST, rule_set)
         versions = RuleVersions(viewer.user)
         versions.draft_update(rule_set, typed.content, read["note"], rebase=read["rebase"])
@@ -65,7 +65,7 @@ def routing_edit(request: HttpRequest, viewer: Viewer, version: int) -> HttpResp
     """The form after one of its buttons; nothing is saved."""
     rule_set, typed = ruleset_get(actor=viewer.user, version=version), None
     try:
-        typed = typed_draft(request.POST)
+        typed = typed_draft(viewer, request.POST)
         acted = draft_acted(typed, request.POST.get("act", ""))
     except ValidationError as error:
         return _again(request, viewer, version, typed, error)

@@ -13,8 +13,8 @@ from controlplane.routing.checks import RuleProblem
 from controlplane.routing.models import RuleSet
 from controlplane.routing.rulesjson import read_rules, read_rules_text, write_rules
 from frontend.routing.editor import FormRule, Plain, form_act, form_of, form_read
-from frontend.routing.form_rows import RuleForm
-from frontend.routing.tenants import words
+from frontend.routing.form_rows import FormRow, RuleForm
+from frontend.routing.tenants import with_ids, with_names, words
 from frontend.shared.access import Viewer
 from frontend.shared.versions import text_of
 
@@ -45,12 +45,16 @@ class TypedDraft:
         return read_rules_text(self.text or "")
 
 
-def typed_draft(post: QueryDict) -> TypedDraft:
-    """As it was posted; raises ValidationError."""
+def typed_draft(viewer: Viewer, post: QueryDict) -> TypedDraft:
+    """As it was posted, with ids for the names of tenants; raises ValidationError."""
     note, revision, compared = (str(post.get(name, "")) for name in ("note", "revision", "rebase"))
     if "rules" in post:
         return TypedDraft(note, revision, compared, text=str(post["rules"]))
-    return TypedDraft(note, revision, compared, rules=form_read(post))
+    rules = form_read(post)
+    for each in rules:
+        if each.open and "match" in each.rule:
+            each.rule["match"] = with_ids(viewer, each.rule["match"])
+    return TypedDraft(note, revision, compared, rules=rules)
 
 
 def draft_acted(typed: TypedDraft, act: str) -> TypedDraft:
@@ -87,7 +91,13 @@ def draft_context(viewer: Viewer, rule_set: RuleSet, typed: TypedDraft | None) -
     context["valid_typed"] = all(each.warning for each in problems)
     form = RuleForm(problems, models, pools)
     rows = [form.row(place, each, told.get(place)) for place, each in enumerate(rules)]
-    return {**context, "form": rows}
+    return {**context, "form": [_named(viewer, row) if row.open else row for row in rows]}
+
+
+def _named(viewer: Viewer, row: FormRow) -> FormRow:
+    """An open rule whose fields name tenants."""
+    match = with_names(viewer, row.rule.get("match", {}))
+    return replace(row, rule={**row.rule, "match": match})
 
 
 def _shortest(content: object) -> object:

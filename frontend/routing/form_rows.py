@@ -22,8 +22,8 @@ from frontend.routing.rows import PRIORITY_WORDS, RuleRow
 LABELS = {
     "aliases": ("Models or aliases", "As requests name them, separated by commas; empty for any."),
     "tags": ("Key tags", "Separated by commas."),
-    "organizations": ("Organizations", "IDs (org_…), separated by commas."),
-    "projects": ("Projects", "IDs (proj_…), separated by commas."),
+    "organizations": ("Organizations", "Names or IDs (org_…), separated by commas."),
+    "projects": ("Projects", "As “Acme · web”, or IDs (proj_…)."),
     "prompt_tokens_min": ("Prompt tokens, at least", ""),
     "prompt_tokens_max": ("Prompt tokens, at most", ""),
     "deadline_s": ("Deadline, s", "Of the whole request."),

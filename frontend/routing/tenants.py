@@ -1,12 +1,22 @@
-"""Rules in words for a viewer: tenants by their names."""
+"""Rules for a viewer: tenants by their names, in words and in the fields of a form."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from controlplane.kernel.rules import RouteRule
+from controlplane.kernel.ids import public_id, uuid_of
+from controlplane.kernel.rules import TENANTS, RouteRule
 from controlplane.routing import selectors
-from controlplane.tenants.selectors import organization_names, project_names
+from controlplane.tenants.selectors import (
+    organization_names,
+    organizations_by_name,
+    project_names,
+    projects_by_name,
+)
 from frontend.routing import rows
 from frontend.shared.access import Viewer
+
+_NAMES_OF = {"organizations": organization_names, "projects": project_names}
+_BY_NAME = {"organizations": organizations_by_name, "projects": projects_by_name}
 
 
 def words(viewer: Viewer, rules: Sequence[RouteRule]) -> list[rows.RuleRow]:
@@ -23,3 +33,33 @@ def tenant_names(viewer: Viewer, rules: Sequence[RouteRule]) -> dict[str, str]:
         **project_names(actor=viewer.user, ids=selectors.hex_ids(projects)),
     }
     return {one.hex: name for one, name in known.items()}
+
+
+def with_ids(viewer: Viewer, match: Mapping[str, Any]) -> dict[str, Any]:
+    """The conditions of a form, with ids for the names of tenants; unknown ones stay."""
+    changed = dict(match)
+    for field in TENANTS.keys() & match.keys():
+        names = [each for each in match[field] if "\0" not in each]
+        known = _BY_NAME[field](actor=viewer.user, names=names)
+        ids = {name: public_id(TENANTS[field], one) for name, one in known.items()}
+        changed[field] = [ids.get(each, each) for each in match[field]]
+    return changed
+
+
+def with_names(viewer: Viewer, match: Mapping[str, Any]) -> dict[str, Any]:
+    """The same the other way, as a form shows them; a name that two tenants have stays an id."""
+    changed = dict(match)
+    for field in TENANTS.keys() & match.keys():
+        ids = {text: _digits(text, TENANTS[field]) for text in match[field]}
+        names = _NAMES_OF[field](actor=viewer.user, ids=selectors.hex_ids(ids.values()))
+        known = _BY_NAME[field](actor=viewer.user, names=names.values())
+        shown = {one.hex: name for name, one in known.items()}
+        changed[field] = [shown.get(ids[text], text) for text in match[field]]
+    return changed
+
+
+def _digits(text: str, prefix: str) -> str:
+    try:
+        return uuid_of(text, prefix).hex
+    except ValueError:
+        return ""

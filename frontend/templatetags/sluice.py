@@ -40,6 +40,7 @@ _LABELS = {entry.name: entry.label for entries in NAVIGATION.values() for entry 
 register.filter("milliseconds", formats.milliseconds)
 register.filter("duration", formats.duration)
 register.filter("count", formats.count)
+register.filter("count_short", formats.count_short)
 register.filter("share_of", formats.percent)
 register.filter("moment", formats.moment)
 register.simple_tag(panel_table)

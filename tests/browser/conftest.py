@@ -61,7 +61,7 @@ def _site(servers: Servers, past: str) -> Iterator[Site]:
             processes = parts.Processes(Path(folder), filled.credential)
             try:
                 processes.start()
-                yield parts.Site(processes.port, filled)
+                yield parts.Site(processes.port, filled, processes.hub_port)
             finally:
                 processes.stop()
     finally:

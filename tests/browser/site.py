@@ -62,10 +62,11 @@ class Filled:
 
 @dataclass
 class Site:
-    """The running product and who is in it."""
+    """The running product and who is in it; it searches a hub at `hub_port`, if one is there."""
 
     port: int
     filled: Filled
+    hub_port: int
 
     @property
     def cast(self) -> Cast:
@@ -172,11 +173,12 @@ class Processes:
         self._folder = folder
         self._credential = credential
         self._running: list[subprocess.Popen[bytes]] = []
-        self.port = reserve_port()
+        self.port, self.hub_port = reserve_port(), reserve_port()
 
     def start(self) -> None:
         """Serve, then let the node dial in, if there is one; returns when both are ready."""
         environment = {**os.environ, "SLUICE_ROLE": "all", "SLUICE_LOG_FORMAT": "plain"}
+        environment["SLUICE_HUB_URL"] = f"http://127.0.0.1:{self.hub_port}"
         self._spawn(
             ["uvicorn", "controlplane.asgi:application", "--host", "127.0.0.1", "--port",
              str(self.port), "--http", "controlplane.bridge.http.connection:SocketProtocol", "--ws",

@@ -26,6 +26,7 @@ NO_PAGES = {
     "audit.csv",
     "audit/installation.csv",
     "batches/<batch:batch_id>/<slug:kind>",
+    "catalog/hub",
     "cache/<slug:chart>.csv",
     "configuration/file",
     "confirm/form",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from datetime import UTC, datetime
 from functools import partial
 
@@ -59,6 +60,29 @@ def _served() -> bool:
     """Whether a node's offer is written down: the gateway tells it after it serves."""
     found = fleet_view(actor=OPERATOR, now=datetime.now(UTC))
     return any(node.ready and node.node.facts.get("offers") for v in found for node in v.nodes)
+
+
+def test_a_comparison_is_started_from_its_page(
+    site: Site, watch: Watch, told: dict[str, str]
+) -> None:
+    page = watch.sign_in(site)
+    page.goto("/insights/comparison")
+    shown = page.get_by_role("heading", level=2)
+    before = shown.count()
+    page.get_by_role("button", name="Run a comparison").press("Enter")
+    dialog = page.get_by_role("dialog")
+    check(page)
+    watch.allowed.append("422")
+    dialog.get_by_label("Requests of each way").fill("13")
+    dialog.get_by_role("button", name="Run").press("Enter")
+    expect(dialog).to_contain_text("less than or equal to 12")
+    dialog.get_by_label("Requests of each way").fill("1")
+    dialog.get_by_role("button", name="Run").press("Enter")
+    expect(page.get_by_text("the results appear here")).to_be_visible()
+    expect(page.get_by_role("button", name="Run a comparison")).to_have_count(0)
+    expect(shown).to_have_count(before + 1)
+    expect(page.get_by_text("the results appear here")).to_have_count(0)
+    expect(page.get_by_role("row", name=re.compile("Baseline")).first).to_contain_text(MODEL)
 
 
 def download(page: Page, name: str) -> bytes:

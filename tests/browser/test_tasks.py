@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from playwright.sync_api import Locator, Page, expect
 
@@ -24,6 +25,7 @@ from tests.browser.site import Site, agent, connector, elsewhere
 from tests.browser.watch import Watch, ask, check, fits
 from tests.support.hosted import SECRET, UPSTREAM, hosted_provider
 from tests.support.hosts import SHIPPED
+from tests.support.hub import Hub, running_hub
 from tests.support.waiting import wait_for
 
 SERVED_MS_MAX = 120_000
@@ -139,6 +141,39 @@ def _begin_model(steps: Steps, name: str, server: str, source: str) -> None:
     dialog.get_by_label("Output at most").fill("16")
     for words, rate in (("Input", "0.15"), ("Cached input", "0.05"), ("Output", "0.60")):
         dialog.get_by_label(words, exact=True).fill(rate)
+
+
+def test_a_repository_of_the_hub_is_found_from_the_form(site: Site, watch: Watch) -> None:
+    page = watch.sign_in(site)
+    page.goto("/catalog")
+    page.get_by_role("button", name="Add a model").press("Enter")
+    dialog = page.get_by_role("dialog")
+    source = dialog.get_by_label("Repository, folder or URL")
+    search = dialog.get_by_role("button", name="Search http://")
+    expect(search).to_be_hidden()
+    dialog.get_by_label("Served by").select_option("hub")
+    source.fill("small")
+    search.press("Enter")
+    told = dialog.get_by_role("status")
+    expect(told).to_contain_text("The hub was not reached")
+    listed: list[dict[str, Any]] = [
+        {"id": "owner/small-chat", "downloads": 12_300, "pipeline_tag": "text-generation",
+         "safetensors": {"total": 1_240_000_000}},
+        {"id": "owner/small-gated", "gated": "manual"},
+        {"id": "owner/large"},
+    ]  # fmt: skip
+    with running_hub(Hub(listed=listed), site.hub_port):
+        search.press("Enter")
+        found = told.get_by_role("button")
+        expect(found).to_have_count(2)
+        expect(found.first).to_contain_text(
+            "1.24 G parameters · text-generation · 12.3 k downloads"
+        )
+        expect(found.last).to_contain_text("needs a token")
+        check(page)
+        found.first.press("Enter")
+    expect(source).to_have_value("owner/small-chat")
+    expect(source).to_be_focused()
 
 
 def _answers(steps: Steps) -> None:

@@ -19,6 +19,8 @@ PERIODS_MS = 10_000
 
 
 def until_drawn(page: Page) -> None:
+    if page.locator("#reference").count():
+        expect(page.locator(".opblock-tag").first).to_be_visible()
     for plot in page.locator(".plot").all():
         if "No data" not in plot.inner_text():
             expect(plot.locator(".main-svg").first).to_be_visible()

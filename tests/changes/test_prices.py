@@ -136,4 +136,7 @@ def test_a_dry_run_knows_own_prices_and_priorities(cast: Cast, changes: PriceCha
     half = {"model": "small", **own(cast), **SMALL, "batch_permille": 500}
     found = prices_dry_run(changes, changes.draft_create({"prices": [half]}), 1)
     assert (found.total.changed, found.total.after_nano) == (1, COST + COST // 2)
-    assert [(one.name, one.tally.changed) for one in found.projects] == [("web", 1), ("secret", 0)]
+    assert [(one.name, one.tally.changed) for one in found.projects] == [
+        ("Acme · web", 1),
+        ("Other · secret", 0),
+    ]

@@ -235,6 +235,7 @@ ROUTES: tuple[Route, ...] = (
     # Prices, for staff
     R("GET", "catalog", Action.CATALOG_VIEW, but=SEES),
     R("POST", "catalog/add", Action.CATALOG_MANAGE),
+    R("GET", "catalog/hub", Action.CATALOG_MANAGE),
     R("GET", "catalog/of/<path:name>", Action.CATALOG_VIEW, but=SEES),
     R("POST", "catalog/act/<path:name>", Action.CATALOG_MANAGE, body={"act": "switch"}),
     R("GET", "api/catalog/models/<path:model>/prices", Action.CATALOG_MANAGE),
@@ -301,6 +302,7 @@ ROUTES: tuple[Route, ...] = (
     R("GET", "insights/stages", Action.ORGANIZATION_VIEW),
     R("GET", "insights/stages.<slug:form>", Action.ORGANIZATION_VIEW),
     R("GET", "insights/comparison", Action.ORGANIZATION_VIEW),
+    R("POST", "insights/comparison/run", Action.FLEET_MANAGE),
     R("GET", "insights/capacity", Action.FLEET_VIEW),
     R("GET", "insights/capacity.csv", Action.FLEET_VIEW),
     R("POST", "insights/capacity/keep", Action.FLEET_MANAGE),

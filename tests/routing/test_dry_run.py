@@ -66,7 +66,10 @@ def test_who_and_what_would_move_and_what_it_would_cost(cast: Cast) -> None:
         ("Acme", 4, 3),
         ("Other", 1, 0),
     ]
-    assert [(one.name, one.moved) for one in found.projects] == [("web", 3), ("secret", 0)]
+    assert [(one.name, one.moved) for one in found.projects] == [
+        ("Acme · web", 3),
+        ("Other · secret", 0),
+    ]
     assert [(one.id, one.moved) for one in found.regions] == [("north", 3), ("local", 0)]
     assert found.leave_region == 3
     assert [(use.name, use.before, use.after) for use in found.rules] == [

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from hashlib import sha1, sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from tests.support.loopback import HOST
 
@@ -20,10 +20,16 @@ LARGE_BYTES = 1 << 20
 
 @dataclass
 class Hub:
-    """One repository, its commits by revision; a large file is broken off once at `breaks_at`."""
+    """One repository, its commits by revision; a large file is broken off once at `breaks_at`.
 
-    repository: str
-    commits: dict[str, dict[str, bytes]]
+    A search finds those of `listed` whose id has its words, or gets `broken` with a status.
+    """
+
+    repository: str = "none/none"
+    commits: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    listed: list[dict[str, Any]] = field(default_factory=list)
+    broken: tuple[int, bytes] | None = None
+    searches: list[dict[str, list[str]]] = field(default_factory=list)
     breaks_at: int = 0
     ranges: list[str] = field(default_factory=list)
     url: str = ""
@@ -69,7 +75,16 @@ class HubRequest(BaseHTTPRequestHandler):
         """A listing or a file."""
         self._answer(body=True)
 
+    def _search(self, query: str, *, body: bool) -> None:
+        hub, asked = self.server.hub, parse_qs(query)
+        hub.searches.append(asked)
+        found = [one for one in hub.listed if asked["search"][0] in one["id"]]
+        status, data = hub.broken or (200, json.dumps(found).encode())
+        self._send(status, {"Content-Type": "application/json"}, data, body=body)
+
     def _answer(self, *, body: bool) -> None:
+        if urlsplit(self.path).path == "/api/models":
+            return self._search(urlsplit(self.path).query, body=body)
         if self.headers.get("Authorization") != f"Bearer {TOKEN}":
             return self._send(401, {}, b"{}", body=body)
         hub, path = self.server.hub, urlsplit(self.path).path.removeprefix("/api/models")
@@ -123,15 +138,15 @@ class HubRequest(BaseHTTPRequestHandler):
 class HubServer(ThreadingHTTPServer):
     """A server of one hub."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: Hub, port: int) -> None:
         self.hub = hub
-        super().__init__((HOST, 0), HubRequest)
+        super().__init__((HOST, port), HubRequest)
 
 
 @contextlib.contextmanager
-def running_hub(hub: Hub) -> Iterator[Hub]:
+def running_hub(hub: Hub, port: int = 0) -> Iterator[Hub]:
     """The hub's server, until the block ends."""
-    server = HubServer(hub)
+    server = HubServer(hub, port)
     hub.url = f"http://{HOST}:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever)
     thread.start()

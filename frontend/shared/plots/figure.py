@@ -221,6 +221,8 @@ class Figure:
             # A lone minute between gaps has no line: its marker shows it.
             "mode": "lines+markers",
             "marker": {"size": 4},
+            # The newest stands on the edge, and would be cut in half.
+            "cliponaxis": False,
             "name": plain(line.name),
             "x": times,
             "y": list(line.values),

@@ -66,6 +66,23 @@ def test_a_node_of_another_release_is_told(cast: Cast) -> None:
     assert f'release">Sluice {VERSION}</p>' in text
 
 
+def test_of_many_nodes_some_are_drawn_and_others_found_by_name(
+    cast: Cast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stella = signed_in(cast.stella)
+    monkeypatch.setattr("frontend.fleet.nodes.NODES_DRAWN_MAX", 3)
+    for number in range(5):
+        node_credential_create(actor=OPERATOR, name=f"node-{number}", pool="default")
+    text = stella.get("/fleet").content.decode()
+    assert text.count('class="name"') == 3 and "2 more nodes" in text
+    assert 'aria-label="Name of a node"' in text
+    found = stella.get("/fleet?node=node-4", headers={"hx-request": "true"}).content.decode()
+    assert found.count('class="name"') == 1 and "node-4" in found
+    assert "has this name" in stella.get("/fleet?node=none").content.decode()
+    found = stella.get("/find?q=node-4").content.decode()
+    assert "/fleet?node=node-4#pool-title-default" in found
+
+
 def test_an_empty_pool_says_what_to_do(cast: Cast) -> None:
     text = signed_in(cast.stella).get("/fleet").content.decode()
     assert "This pool has no nodes" in text and 'data-opens="enrol-node"' in text

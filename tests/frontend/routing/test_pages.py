@@ -16,6 +16,7 @@ from controlplane.core.versions.models import State
 from controlplane.routing.selectors import ruleset_get, ruleset_in_force, ruleset_on_trial
 from controlplane.routing.services import RuleVersions
 from controlplane.tenants.people.services import membership_set
+from controlplane.tenants.services import organization_create
 from tests.support.forms import fields_of
 from tests.support.money import rows
 from tests.support.people import Cast, make_cast, signed_in
@@ -101,13 +102,41 @@ def test_rules_are_told_in_words(cast: Cast, stella: Client) -> None:
     publish({"name": "long", "match": match, "steps": steps, "deadline_s": 60, "degrade_order": 3})
     text = read(stella, "/routing")
     assert (
-        "model = chat and task = generate and organization = Acme and project = web and key tag"
-        " is one of x, y and priority = high and prompt ≥ 8,000 tokens"
+        "model = chat and task = generate and organization = Acme and project ="
+        " Acme · web and key tag is one of x, y and priority = high and prompt ≥ 8,000 tokens"
     ) in text
     assert "75 % large or 25 % small, waits up to 5 s" in text
     assert "else small in default, does not wait" in text
     assert "otherwise refuse" in text
     assert "deadline 60 s degrade order 3" in text
+
+
+def test_tenants_are_typed_and_shown_by_name_and_kept_by_id(cast: Cast, stella: Client) -> None:
+    draft(TO_SMALL)
+    at, acme = "rule-0", f"org_{cast.acme.id.hex}"
+
+    def press(act: str, **fields: str) -> tuple[dict[str, str], str]:
+        shown = stella.post("/routing/1/edit", fields | {"act": act}).content
+        form = shown.decode().partition('<form id="draft-form"')[2].partition("</form>")[0]
+        return {name: str(value) for name, value in fields_of(form).items()}, plain(shown)
+
+    fields, _ = press("open-0", revision="1", **{f"{at}-json": json.dumps(TO_SMALL)})
+    typed = {f"{at}-organizations": "Acme, Zeta", f"{at}-projects": "Acme · web"}
+    _, told = press("check", **fields | typed)
+    assert "Unknown organization 'Zeta'" in told and "Unknown project" not in told
+    for named in ("Acme", acme):
+        typed[f"{at}-organizations"] = named
+        fields["revision"] = str(ruleset_get(actor=OPERATOR, version=1).revision)
+        assert stella.post("/routing/1/save", fields | typed)["Location"] == "/routing/1"
+        [rule] = ruleset_get(actor=OPERATOR, version=1).rules
+        assert rule["match"]["organizations"] == [acme]
+        assert rule["match"]["projects"] == [f"proj_{cast.project.id.hex}"]
+    assert press("check", **fields | typed)[0].items() >= {
+        f"{at}-organizations": "Acme", f"{at}-projects": "Acme · web"
+    }.items()  # fmt: skip
+    # Of two with one name only the id says which is meant.
+    organization_create(actor=OPERATOR, name="Acme", owner=cast.bob)
+    assert press("check", **fields | typed)[0][f"{at}-organizations"] == acme
 
 
 def test_a_draft_is_a_copy_of_what_is_in_force_or_of_a_chosen_version(stella: Client) -> None:

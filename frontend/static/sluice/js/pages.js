@@ -53,6 +53,12 @@ document.addEventListener("click", (event) => {
   if (closer) closer.closest("dialog").close();
   const copier = event.target.closest("[data-copies]");
   if (copier) copyText(copier);
+  const filler = event.target.closest("[data-fills]");
+  if (filler) {
+    const field = document.getElementById(filler.dataset.fills);
+    field.value = filler.dataset.value;
+    field.focus();
+  }
   const menu = event.target.closest("[data-menu]");
   if (menu) menu.setAttribute("aria-expanded", String(menu.ariaExpanded !== "true"));
 });

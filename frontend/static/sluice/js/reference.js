@@ -17,6 +17,14 @@ function withToken(request) {
   return request;
 }
 
+// By itself Swagger UI puts a link into each button that opens an operation, and labels no body.
+function accessible({ React }) {
+  return {
+    components: { DeepLink: ({ text }) => React.createElement("span", null, text) },
+    wrapComponents: { TextArea: (Plain) => (given) => React.createElement(Plain, { "aria-label": "Body", ...given }) },
+  };
+}
+
 followTheme();
 dark.addEventListener("change", followTheme);
 if (globalThis.SwaggerUIBundle) {
@@ -25,8 +33,9 @@ if (globalThis.SwaggerUIBundle) {
     url: place.dataset.schema,
     presets: [globalThis.SwaggerUIBundle.presets.apis],
     layout: "BaseLayout",
-    docExpansion: "list",
+    docExpansion: "none",
     deepLinking: true,
+    plugins: [accessible],
     filter: true,
     tryItOutEnabled: true,
     persistAuthorization: false,

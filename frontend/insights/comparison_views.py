@@ -1,0 +1,113 @@
+"""The four-way comparison: those that were run, and running one."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from django import forms
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.cache import patch_vary_headers
+
+from controlplane.catalog.models import Task
+from controlplane.catalog.selectors import model_list
+from controlplane.core.permissions import Action
+from controlplane.insights.compare import WayResult
+from controlplane.insights.comparison_runs import (
+    REQUESTS_MAX,
+    SECONDS,
+    comparison_start,
+    comparison_state,
+)
+from controlplane.insights.comparisons import comparison_list
+from frontend.shared import formats
+from frontend.shared.access import Viewer, page, show
+from frontend.shared.addresses import gateway_url
+from frontend.shared.forms import made_by
+
+# How far answers' lengths may differ for their times to be compared.
+ALIKE_MIN, ALIKE_MAX = 0.9, 1.1
+POLL_MS = 2_000
+
+
+@dataclass(frozen=True)
+class ShownWay:
+    """One way of a comparison beside the first."""
+
+    way: WayResult
+    first: WayResult
+
+    @property
+    def faster(self) -> str:
+        """Its latency beside the first way's, where their answers are about as long."""
+        length = self.way.tokens_each / self.first.tokens_each if self.first.output_tokens else 0.0
+        if not ALIKE_MIN <= length <= ALIKE_MAX:
+            return "other length"
+        times = self.first.latency_p50_us / self.way.latency_p50_us
+        return f"{formats.significant(times, 2)}× as fast"
+
+    @property
+    def sooner(self) -> str:
+        times = self.first.ttft_p50_us / self.way.ttft_p50_us
+        return f"{formats.significant(times, 2)}× as fast to first token"
+
+
+class ComparisonForm(forms.Form):
+    """Which models, and which project pays for it."""
+
+    project = forms.ChoiceField()
+    large, small = (forms.ChoiceField(required=False) for _ in range(2))
+    requests = forms.IntegerField(min_value=1, max_value=REQUESTS_MAX, initial=REQUESTS_MAX)
+
+    def __init__(self, viewer: Viewer, given: dict[str, Any] | None = None) -> None:
+        super().__init__(given)
+        models = [one.name for one in model_list(enabled_only=True) if one.task == Task.GENERATE]
+        self.projects = {str(one.id): one for one in viewer.projects()}
+        choices = [(key, one.name) for key, one in self.projects.items()]
+        self.fields["project"].choices = choices  # type: ignore[attr-defined]
+        for name in ("large", "small"):
+            self.fields[name].choices = [("", ""), *((one, one) for one in models)]  # type: ignore[attr-defined]
+
+
+@page("insights/comparison", Action.ORGANIZATION_VIEW, "GET", shared=True)
+def comparison(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    """The newest of the four-way comparisons, and those before; htmx asks for these alone."""
+    if "HX-Request" in request.headers:
+        answer = render(request, "insights/parts/comparisons.html", _kept())
+    else:
+        answer = _page(request, viewer, None)
+    patch_vary_headers(answer, ["HX-Request"])
+    return answer
+
+
+@page("insights/comparison/run", Action.FLEET_MANAGE, "POST")
+def comparison_run(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    """Start one: its requests are charged to the project that was chosen."""
+    form = ComparisonForm(viewer, request.POST.dict())
+
+    def start() -> bool:
+        given = form.cleaned_data
+        comparison_start(
+            actor=viewer.user,
+            project=form.projects[given["project"]],
+            url=gateway_url(request),
+            large=given["large"] or None,
+            small=given["small"] or None,
+            requests=given["requests"],
+        )
+        return True
+
+    return redirect("comparison") if made_by(form, start) else _page(request, viewer, form)
+
+
+def _kept() -> dict[str, Any]:
+    running, failed = comparison_state()
+    kept = [(one, [ShownWay(way, one.ways[0]) for way in one.ways]) for one in comparison_list()]
+    return {"kept": kept, "running": running, "failed": failed, "seconds": SECONDS}
+
+
+def _page(request: HttpRequest, viewer: Viewer, form: ComparisonForm | None) -> HttpResponse:
+    runs = viewer.may(Action.FLEET_MANAGE) and viewer.plays
+    form = form or (ComparisonForm(viewer) if runs else None)
+    context = {"tab": "comparison", "form": form, "poll_ms": POLL_MS, **_kept()}
+    errors = form.errors if form else None
+    return show(request, viewer, "insights", "insights/comparison.html", context, errors)
