@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from openai import AsyncOpenAI, NotFoundError
 
 from controlplane.composed.demo import MODEL
 from controlplane.kernel.ids import public_id
@@ -24,6 +25,8 @@ from tests.support.waiting import until
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER = {"tool": {"description": "The weather in a city.", "parameters": SCHEMA}}
+
+TURN = {"messages": [{"role": "user", "content": "Rain?"}]}
 
 
 @pytest.fixture
@@ -55,11 +58,11 @@ async def publish(name: str, body: dict[str, Any]) -> int:
 async def test_c6_a_tool_from_draft_to_requests_and_back(
     product: Product, client: httpx2.AsyncClient
 ) -> None:
+    key = {"authorization": f"Bearer {product.key}"}
+
     async def ask(**fields: Any) -> httpx2.Response:
-        turn = [{"role": "user", "content": "Rain?"}]
-        body = {"model": MODEL.name, "messages": turn, "max_tokens": 1, "tool_choice": "none"}
-        headers = {"authorization": f"Bearer {product.key}"}
-        return await client.post("/v1/chat/completions", json={**body, **fields}, headers=headers)
+        body = {"model": MODEL.name, **TURN, "max_tokens": 1, "tool_choice": "none"}
+        return await client.post("/v1/chat/completions", json={**body, **fields}, headers=key)
 
     async def label(**fields: Any) -> str:
         return (await ask(**fields)).headers.get("x-sluice-tools", "")
@@ -78,6 +81,27 @@ async def test_c6_a_tool_from_draft_to_requests_and_back(
     assert refused == 400
     assert await publish("weather", WEATHER) == 2
     await until(lambda: _is(label(**named), "weather:2"))
+
+    openai = AsyncOpenAI(base_url=f"{product.urls[0]}/v1", api_key=product.key, max_retries=0)
+    asked: Any = {"model": MODEL.name, "extra_body": named, "tool_choice": "none"}
+    answer = await openai.responses.with_raw_response.create(
+        **asked, input="Rain?", max_output_tokens=1
+    )
+    assert answer.headers["x-sluice-tools"] == "weather:2"
+    with pytest.raises(NotFoundError) as missing:
+        nobody: Any = {"stored_tools": [{"id": "nobody"}]}
+        await openai.responses.create(model=MODEL.name, input="Rain?", extra_body=nobody)
+    assert missing.value.param == "stored_tools[0].id"
+    await openai.close()
+    message = {"model": MODEL.name, "max_tokens": 1, "tool_choice": {"type": "none"}}
+    by_messages = await client.post("/v1/messages", json={**message, **named, **TURN}, headers=key)
+    assert by_messages.headers["x-sluice-tools"] == "weather:2"
+    counted = "/v1/messages/count_tokens"
+    told = [
+        (await client.post(counted, json=each, headers=key)).json()["input_tokens"]
+        for each in ({"model": MODEL.name, **TURN}, {"model": MODEL.name, **named, **TURN})
+    ]
+    assert told[0] < told[1]
 
     await publish("weather", {"tool": {"description": "Other."}})
     await until(lambda: _is(label(**named), "weather:3"))
