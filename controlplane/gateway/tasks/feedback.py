@@ -28,7 +28,7 @@ from controlplane.kernel.ids import REQUEST, public_request, uuid_of
 from controlplane.kernel.keys.scopes import READ_ENDPOINTS
 from controlplane.kernel.receipt import read_receipt
 
-PATH = re.compile(r"/v1/requests/([^/]{1,64})/feedback")
+FEEDBACK = re.compile(r"/v1/requests/([^/]{1,64})/feedback")
 CHAT = "chat"
 RATINGS = {"up": 1, "down": -1}
 # A request is recorded a moment after its answer.
@@ -58,11 +58,12 @@ _decoder = msgspec.json.Decoder(FeedbackRequest)
 async def answer_feedback(
     exchange: Exchange, call: Call, state: AppState, named: str
 ) -> tuple[bytes, list[str]]:
-    """As `answer_extra`: keys that may ask for answers may rate those of their project."""
+    """The body, and headers; raises `Refusal`. Keys that may ask may rate, too."""
     key = authenticate(call, state.keys)
     asking = sorted((key.endpoints or {CHAT}) - set(READ_ENDPOINTS))
     extra = (asking or [CHAT])[0], partial(_rate, named)
-    return await answer_extra(exchange, call, state, extra)
+    body, lines = await answer_extra(exchange, call, state, extra)
+    return body, ["cache-control: no-store", *lines]
 
 
 async def _rate(
