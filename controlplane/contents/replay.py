@@ -23,6 +23,7 @@ from controlplane.tenants.models import Project
 
 PAGES_MAX = 5
 SHOWN_MAX = 10
+CHAT = "/v1/chat/completions"
 
 
 class ReplayedPrompt(msgspec.Struct, frozen=True):
@@ -32,6 +33,14 @@ class ReplayedPrompt(msgspec.Struct, frozen=True):
     before: PromptDryRun | None
     after: PromptDryRun | None
     refusal: str = ""
+
+
+class KeptChat(msgspec.Struct, frozen=True):
+    """A chat that named a template: what it filled in, and its whole `body`."""
+
+    id: AnyId
+    values: dict[str, Any]
+    body: dict[str, Any]
 
 
 class TemplateReplay(msgspec.Struct, frozen=True):
@@ -70,6 +79,20 @@ def template_replay(
         # Those that are refused first, then the newest.
         shown=sorted(found, key=lambda one: one.after is not None)[:SHOWN_MAX],
     )
+
+
+def kept_chats(*, actor: Actor, project: Project, template: str, count_max: int) -> list[KeptChat]:
+    """The newest kept chats of a project that name the template without a version; raises as
+    reading what was said does.
+    """
+    found: list[KeptChat] = []
+    for content in _kept(actor, project):
+        values, body = _values(content, template), said_in(content)
+        if values is not None and content.path == CHAT and isinstance(body, dict):
+            found.append(KeptChat(content.public_id, values, body))
+        if len(found) == count_max:
+            break
+    return found
 
 
 def _kept(actor: Actor, project: Project) -> Iterator[KeptContent]:

@@ -19,7 +19,7 @@ from controlplane.gateway.s1_admission.hold import HOLD_GRACE_S
 from controlplane.gateway.s4_route.choice.memory import RoutingMemory
 from controlplane.gateway.s4_route.queue.unmet import Unmet
 from controlplane.gateway.s4_route.saturation import WaitingRoom
-from controlplane.gateway.sizing import SizeMemory
+from controlplane.gateway.sizing import SharedSizes, SizeMemory
 from controlplane.gateway.tasks.preflight_turns import Preflights
 
 SEND_S_MAX = 30.0
@@ -57,6 +57,7 @@ class AppState:
     trace_ratio: float | None = None
     node_header: bool = False
     request_deadline_s: int = REQUEST_DEADLINE_S
+    shared_sizes: SharedSizes | None = None
     hold_grace_s: int = HOLD_GRACE_S
     body_s: float = BODY_READ_S_MAX
     send_s: float = SEND_S_MAX
@@ -72,7 +73,7 @@ class AppState:
         self.preflights = Preflights()
         self.hygiene = HygieneWatch(self.waste)
         self.routing = RoutingMemory()
-        self.sizes = SizeMemory()
+        self.sizes = SizeMemory(self.shared_sizes)
         self.offload = Offload()
         self.pictures, self.fetches = Offload(), Offload(FETCHES_MAX)
         # Requests that came, but for lines of batches, each of which has a copy of this.

@@ -116,7 +116,7 @@ def _record(run: Progress) -> None:
     sized = run.trail.asked.plan.sized if run.trail.asked else None
     if sized is not None and run.refusal is None:
         # A retry of what was refused says nothing of the answer.
-        run.state.sizes.note(sized.digest, sized.choice.served)
+        run.state.sizes.ended(sized)
     if run.claim is not None and not run.claim.ended:
         charged = charge is not None and charge.amount_nano > 0
         run.state.spawn(run.claim.end(charged=charged))

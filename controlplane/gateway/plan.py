@@ -148,7 +148,7 @@ def _plan_of(
     rule, draw = snapshot.book.rule_for(facts, rules.draw_of(request))
     if rule is None:
         return _direct(ask, key, snapshot)
-    sized = choose_size(ask, rule, key.id, sizes)
+    sized = choose_size(ask, rule, key, snapshot.projects[key.project].salt, sizes)
     steps: list[PlannedStep] = []
     unfit: list[PassedStep] = []
     for number, step in enumerate(rule.steps, start=1):

@@ -4,7 +4,7 @@ Ids are as in `ports`.
 """
 
 from collections.abc import Callable
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from controlplane.kernel.contents.kept import KeptContent
 
@@ -33,8 +33,21 @@ class Batches(Protocol):
         """JSON, as its function in `controlplane/batches/sql` tells; raises `LedgerAway`."""
 
 
+class Rated(NamedTuple):
+    """A request that was rated, by its `receipt` as it was recorded; `changed` if not so before."""
+
+    receipt: bytes
+    changed: bool
+
+
 class Contents(Protocol):
-    """Prompts and answers of projects that keep them, sealed."""
+    """Prompts and answers of projects that keep them, sealed; and what readers think of answers."""
+
+    async def rate(self, project: str, request: bytes, rating: int, comment: str) -> Rated | None:
+        """Keep 1 or -1 with a recorded request of the project; None where there is none.
+
+        Raises `ContentsAway`.
+        """
 
     def keep(self, content: KeptContent) -> None:
         """Queue it, in a bound of bytes beyond which it is dropped and counted; never blocks.

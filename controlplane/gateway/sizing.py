@@ -1,17 +1,20 @@
 """Which size class of a rule serves a request: asked for, chosen, or moved up since the same prompt
-was answered a moment ago.
+was answered a moment ago, or since an answer of its conversation was rated down.
 
-Each gateway remembers on its own: a retry that another one gets is judged like a new prompt.
+Gateways tell each other what they remember through Redis; without it each remembers on its own.
 """
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from hashlib import blake2b
+from typing import Protocol
 
 import msgspec
 
-from controlplane.gateway.ask import Ask
+from controlplane.gateway.ask import Ask, Turn
 from controlplane.gateway.call import Call
 from controlplane.gateway.refusal import bad_field
+from controlplane.gateway.snapshot import SALT_BYTES, KeyRecord
 from controlplane.kernel.clock import MICROSECOND_NS, monotonic_ns, monotonic_s
 from controlplane.kernel.receipt import SizeBy, SizeChoice
 from controlplane.kernel.rules import LARGEST, SIZE_CLASSES, RouteRule, SizeClass
@@ -23,6 +26,8 @@ HEADER = b"x-sluice-size-class"
 SIZE_CLASS = "size_class"
 # A retry is the same prompt by the same key within this time of its answer.
 RETRY_WITHIN_S = 120.0
+# For so long a rating moves up the next request of its conversation.
+RATING_WITHIN_S = 3_600.0
 REMEMBERED_MAX = 20_000
 # What is looked at of a conversation: its last turns, and the end of what each says. Prompts are
 # told apart by the length of these turns and a shorter end.
@@ -32,25 +37,89 @@ DIGEST_CHARS_MAX = 512
 FENCE = "```"
 PROBABILITY_DIGITS = 4
 DIGEST_BYTES = 16
+CHOSEN: SizeBy = "classifier"
+LARGEST_PLACE = len(SIZE_CLASSES) - 1
+
+
+class SharedSizes(Protocol):
+    """What all gateways remember, of late and within a bound."""
+
+    async def look(self, digests: Sequence[bytes]) -> list[SizeClass | None] | None:
+        """The class noted under each, or None; None for all where nobody can be asked."""
+
+    def note(self, digest: bytes, served: SizeClass | None, within_s: float) -> None:
+        """Remember the class, or with None forget it; never blocks."""
+
+
+class SizedPrompt(msgspec.Struct, frozen=True):
+    """What was chosen for a prompt, and by what digests it and its conversation are remembered."""
+
+    choice: SizeChoice
+    digest: bytes
+    conversation: bytes
+
+    @property
+    def may_move_up(self) -> bool:
+        """Whether its past could change the choice."""
+        return self.choice.by not in ("request", "shadow") and self.choice.chosen != LARGEST
 
 
 class SizeMemory:
-    """The size classes that answered prompts of late, by the digest of key and prompt."""
+    """The size classes that answered prompts of late, by the digest of key and prompt, and those
+    of answers that were rated down, by that of their conversation.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, shared: SharedSizes | None = None) -> None:
+        self._shared = shared
         self._served: OrderedDict[bytes, tuple[SizeClass, float]] = OrderedDict()
 
-    def note(self, prompt: bytes, served: SizeClass) -> None:
-        """It was answered, or its client left during the answer."""
-        self._served[prompt] = served, monotonic_s() + RETRY_WITHIN_S
-        self._served.move_to_end(prompt)
+    def note(
+        self,
+        digest: bytes,
+        served: SizeClass,
+        within_s: float = RETRY_WITHIN_S,
+        *,
+        tell: bool = True,
+    ) -> None:
+        """It was answered, or its client left during the answer; or the answer was rated down."""
+        self._served[digest] = served, monotonic_s() + within_s
+        self._served.move_to_end(digest)
         if len(self._served) > REMEMBERED_MAX:
             self._served.popitem(last=False)
+        if self._shared is not None and tell:
+            self._shared.note(digest, served, within_s)
 
-    def served(self, prompt: bytes) -> SizeClass | None:
-        """What answered it, within the bound of a retry."""
-        found = self._served.get(prompt)
+    def forget(self, digest: bytes) -> None:
+        """The rating was taken back, or has moved up a request."""
+        self._served.pop(digest, None)
+        if self._shared is not None:
+            self._shared.note(digest, None, 0.0)
+
+    def ended(self, sized: SizedPrompt) -> None:
+        """Remember what answered; a rating moves up one request."""
+        self.note(sized.digest, sized.choice.served)
+        if sized.choice.by == "thumbs_down":
+            self.forget(sized.conversation)
+
+    def served(self, digest: bytes) -> SizeClass | None:
+        """What answered it, within its bound."""
+        found = self._served.get(digest)
         return found[0] if found is not None and monotonic_s() < found[1] else None
+
+    async def learn(self, sized: SizedPrompt) -> bool:
+        """Ask once what all gateways remember, whose word counts; whether it is news here."""
+        if self._shared is None or not sized.may_move_up:
+            return False
+        digests = (sized.digest, sized.conversation)
+        found = await self._shared.look(digests)
+        if found is None:
+            return False
+        before = [self.served(digest) for digest in digests]
+        for digest, served in zip(digests, found, strict=True):
+            self._served.pop(digest, None)
+            if served is not None:
+                self.note(digest, served, tell=False)
+        return before != found
 
 
 def with_size_class(call: Call, ask: Ask) -> Ask:
@@ -65,24 +134,22 @@ def with_size_class(call: Call, ask: Ask) -> Ask:
     raise bad_field(name, f"The header '{name}' must be one of {', '.join(SIZE_CLASSES)}.")
 
 
-class SizedPrompt(msgspec.Struct, frozen=True):
-    """What was chosen for a prompt, and by what digest it is remembered."""
-
-    choice: SizeChoice
-    digest: bytes
-
-
 def choose_size(
-    ask: Ask, rule: RouteRule, key_id: str, memory: SizeMemory | None
+    ask: Ask, rule: RouteRule, key: KeyRecord, salt: bytes, memory: SizeMemory | None
 ) -> SizedPrompt | None:
-    """None where the rule has no size classes, or nothing is generated."""
+    """None where the rule has no size classes, or nothing is generated. Without the project's
+    `salt` nobody can tell from a digest what was said.
+    """
     if ask.inputs is not None or not rule.has_classes:
         return None
     began = monotonic_ns()
-    digest = _digest(ask, key_id)
+    digest, conversation = _digest(ask, key.id, salt), _conversation(ask, key.id, salt)
     chosen, probability, why = CLASSIFIER.classify(shape_of(ask))
-    before = memory.served(digest) if memory is not None else None
-    served, by = _served(ask, rule, chosen, before)
+    past: list[tuple[SizeClass | None, SizeBy]] = []
+    if memory is not None:
+        rated, retried = memory.served(conversation), memory.served(digest)
+        past = [(rated, "thumbs_down"), (retried, "retry")]
+    served, by = _served(ask, rule, chosen, past)
     choice = SizeChoice(
         chosen=chosen,
         served=served,
@@ -90,31 +157,46 @@ def choose_size(
         probability=round(probability, PROBABILITY_DIGITS),
         why=why,
         us=(monotonic_ns() - began) / MICROSECOND_NS,
+        conversation=conversation.hex(),
     )
-    return SizedPrompt(choice, digest)
+    return SizedPrompt(choice, digest, conversation)
 
 
 def _served(
-    ask: Ask, rule: RouteRule, chosen: SizeClass, before: SizeClass | None
+    ask: Ask, rule: RouteRule, chosen: SizeClass, past: Sequence[tuple[SizeClass | None, SizeBy]]
 ) -> tuple[SizeClass, SizeBy]:
-    """Of several reasons against the chosen class the first here wins."""
+    """Of several reasons against the chosen class the first here wins, of the past the largest."""
     if ask.size_class is not None:
         return ask.size_class, "request"
     if rule.shadow_class is not None:
         return rule.shadow_class, "shadow"
-    if before is not None:
-        place = SIZE_CLASSES.index(before) + 1
-        larger = SIZE_CLASSES[place] if place < len(SIZE_CLASSES) else LARGEST
-        if SIZE_CLASSES.index(larger) > SIZE_CLASSES.index(chosen):
-            return larger, "retry"
-    return chosen, "classifier"
+    place, reason = SIZE_CLASSES.index(chosen), CHOSEN
+    for before, by in past:
+        larger = -1 if before is None else min(SIZE_CLASSES.index(before) + 1, LARGEST_PLACE)
+        if larger > place:
+            place, reason = larger, by
+    return SIZE_CLASSES[place], reason
 
 
-def _digest(ask: Ask, key_id: str) -> bytes:
+def _digest(ask: Ask, key_id: str, salt: bytes) -> bytes:
     """The same for the same prompt of a key."""
-    digest = blake2b(f"{key_id} {len(ask.turns)}".encode(), digest_size=DIGEST_BYTES)
+    return _digest_of(f"{key_id} {len(ask.turns)}", ask, ask.turns[-TURNS_SEEN_MAX:], salt)
+
+
+def _conversation(ask: Ask, key_id: str, salt: bytes) -> bytes:
+    """The same for all requests of a key that begin alike, up to the first question."""
+    first = next(
+        (n for n, turn in enumerate(ask.turns[:TURNS_SEEN_MAX], 1) if turn.role == "user"), 1
+    )
+    return _digest_of(f"talk {key_id} {ask.user}", ask, ask.turns[:first], salt)
+
+
+def _digest_of(whose: str, ask: Ask, turns: Sequence[Turn], salt: bytes) -> bytes:
+    digest = blake2b(whose.encode(), digest_size=DIGEST_BYTES, key=salt[:SALT_BYTES])
     texts = [each for each in (ask.text, *ask.prompts[:1]) if isinstance(each, str)]
-    said = [(turn.role, turn.content) for turn in ask.turns[-TURNS_SEEN_MAX:]]
+    if ask.assembly is not None:
+        texts += (ask.assembly.name, *ask.assembly.values.values())
+    said = [(turn.role, turn.content) for turn in turns]
     for role, text in (*said, *(("", each) for each in texts)):
         digest.update(f"\0{role} {len(text)} {text[-DIGEST_CHARS_MAX:]}".encode())
     return digest.digest()

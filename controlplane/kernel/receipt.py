@@ -14,7 +14,7 @@ from controlplane.kernel.rules import SizeClass
 from controlplane.kernel.servertiming import Before
 
 SERVED = "served"
-SizeBy = Literal["classifier", "request", "retry", "bounds", "shadow"]
+SizeBy = Literal["classifier", "request", "retry", "thumbs_down", "bounds", "shadow"]
 """Why a size class serves: it was chosen; the request names it; the smaller one was tried before;
 what the smaller one may do is too little; or it serves whatever is chosen.
 """
@@ -115,7 +115,8 @@ class SizeChoice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     decided; which one `served`, and by what.
 
     `us` is what the choice took, in microseconds. `model` is what the chosen class would have gone
-    to first, `largest` what the largest one would have.
+    to first, `largest` what the largest one would have. By `conversation`, a digest in hex,
+    the next request of its talk is known if the answer is rated.
     """
 
     chosen: SizeClass
@@ -126,6 +127,7 @@ class SizeChoice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     us: float = 0.0
     model: str = ""
     largest: str = ""
+    conversation: str = ""
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -44,6 +44,7 @@ class SizeTally:
     chosen: dict[SizeClass, int] = field(default_factory=lambda: dict.fromkeys(SIZE_CLASSES, 0))
     served: dict[SizeClass, int] = field(default_factory=lambda: dict.fromkeys(SIZE_CLASSES, 0))
     retries: int = 0
+    thumbs_down: int = 0
     named: int = 0
     bounds: int = 0
     shadow: int = 0
@@ -57,6 +58,7 @@ class SizeTally:
         self.chosen[choice.chosen] += 1
         self.served[choice.served] += 1
         self.retries += choice.by == "retry"
+        self.thumbs_down += choice.by == "thumbs_down"
         self.named += choice.by == "request"
         self.bounds += choice.by == "bounds"
         self.shadow += choice.by == "shadow"

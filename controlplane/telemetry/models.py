@@ -36,6 +36,8 @@ class RequestRecord(models.Model):
     spans = models.BinaryField()
     receipt = models.BinaryField()
     end_user = models.TextField(default="")
+    rating = models.SmallIntegerField(default=0)
+    comment = models.TextField(default="")
 
     class Meta:
         """Daily partitions by id; kept 30 days."""

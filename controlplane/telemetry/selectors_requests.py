@@ -71,6 +71,7 @@ class RequestFilter:
     ttft_us_min: int = 0
     ttft_us_max: int | None = None
     cost_nano_min: int = 0
+    rating: int = 0
 
 
 @dataclass(frozen=True)
@@ -213,7 +214,7 @@ def request_rows(
         rows = rows.filter(project=wanted.project)
     if wanted.key is not None:
         rows = rows.filter(key=wanted.key)
-    for name in ("finish", "pool", "region", "route", "error_code", "end_user"):
+    for name in ("finish", "pool", "region", "route", "error_code", "end_user", "rating"):
         if value := getattr(wanted, name):
             rows = rows.filter(**{name: value})
     if wanted.stream is not None:

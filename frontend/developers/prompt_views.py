@@ -126,7 +126,7 @@ def prompt_try(request: HttpRequest, viewer: Viewer, name: str, version: int) ->
     body = selectors.body_of(found)
     typed = {one.name: request.POST.get(VALUE_PREFIX + one.name, "") for one in body.variables}
     try:
-        tried = selectors.prompt_dry_run(body, _values(body, typed))
+        tried = selectors.prompt_dry_run(body, typed_values(body, typed))
     except BadValue as error:
         wrong = ValidationError({f"variables.{error.name}": str(error)})
         return _version_page(request, viewer, found, Outcome(typed=typed, error=wrong))
@@ -244,11 +244,11 @@ def _named(viewer: Viewer, name: str, version: int) -> PromptVersion:
     return selectors.prompt_version_get(actor=viewer.user, template=template, version=version)
 
 
-def _values(body: PromptBody, typed: dict[str, str]) -> dict[str, Value]:
+def typed_values(body: PromptBody, typed: dict[str, str]) -> dict[str, Value]:
     """Typed texts as values; an integer that is none is refused by its variable."""
     found: dict[str, Value] = {}
     for variable in body.variables:
-        text = typed[variable.name]
+        text = typed.get(variable.name, "")
         if not text and not (variable.required and variable.default is None):
             continue
         whole = text.removeprefix("-")
@@ -266,7 +266,7 @@ def _beside(
     body = selectors.body_of(live)
     known = {**{name: str(each) for name, each in selectors.sample_values(body).items()}, **typed}
     try:
-        return selectors.prompt_dry_run(body, _values(body, known))
+        return selectors.prompt_dry_run(body, typed_values(body, known))
     except BadValue:
         return None
 

@@ -21,6 +21,7 @@ US_PER_MS = 1_000
 OVERRULED: dict[SizeBy, str] = {
     "bounds": "served, since the request does not fit a smaller class",
     "request": "served, as the request asks",
+    "thumbs_down": "served, since a smaller class's answer to its conversation was rated down",
     "retry": "served, since the same prompt was answered by a smaller class before",
     "shadow": "served, since the rule is in shadow",
 }

@@ -36,6 +36,7 @@ from frontend.shared.asked import in_time
 from frontend.shared.filters import (
     RANK_HEADS,
     RANKED,
+    RATINGS,
     RELATIVE,
     SORTS,
     STATUSES,
@@ -203,6 +204,7 @@ def request_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         "projects": choices(projects, filters.project),
         "statuses": STATUSES,
         "streams": STREAMS,
+        "ratings": RATINGS,
         "finishes": selectors_requests.FINISHES,
         "sorts": SORTS,
         "ranks": {

@@ -9,7 +9,7 @@ from frontend.shared.formats import MISSING, count, percent, significant
 
 HEADS = " | ".join(
     ("Organization", "#Requests", "#Small", "#Medium", "#Large")
-    + ("#Moved up", "#Named", "#Did not fit", "#Saved")
+    + ("#Retried", "#Thumbs down", "#Named", "#Did not fit", "#Saved")
 )
 
 
@@ -20,6 +20,7 @@ class SizeRow(NamedTuple):
     requests: str
     classes: list[str]
     retries: str
+    thumbs_down: str
     named: str
     bounds: str
     saved: str
@@ -41,6 +42,7 @@ def size_panel(found: SizesJson) -> SizePanel:
     facts = [
         ("Choice, p50 / p95 / p99", " / ".join(told)),
         ("Moved up by a retry", percent(total.retries, total.requests)),
+        ("Moved up by a thumbs-down", percent(total.thumbs_down, total.requests)),
         ("Saved", _saved(total)),
     ]
     if total.shadow:
@@ -63,6 +65,7 @@ def _row(name: str, tally: SizeTally) -> SizeRow:
             f"{count(tally.chosen[each])} / {count(tally.served[each])}" for each in SIZE_CLASSES
         ],
         retries=count(tally.retries),
+        thumbs_down=count(tally.thumbs_down),
         named=count(tally.named),
         bounds=count(tally.bounds),
         saved=_saved(tally),

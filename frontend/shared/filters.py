@@ -44,6 +44,7 @@ STATUSES = (
     ("499", "499 client closed request"),
     ("503", "503 unavailable"),
 )
+RATINGS = (("", "any"), ("up", "thumbs up"), ("down", "thumbs down"))
 STREAMS = (("", "any"), ("yes", "streamed"), ("no", "not streamed"))
 # What comes first in the list, and the column that this goes by.
 SORTS = (
@@ -57,6 +58,7 @@ RANKED: dict[str, Ranked] = {"slow": "total_us", "first": "ttft_us", "cost": "co
 RANK_HEADS = {"Began, UTC": "", "Total": "slow", "First token": "first", "Cost": "cost"}
 FOLDED = frozenset(
     ("max_ms", "min_ttft_ms", "max_ttft_ms", "min_usd", "pool", "region", "route", "error", "user")
+    + ("rating",)
 )
 MODEL_CHARS_MAX = 100
 USER_CHARS_MAX = 512
@@ -207,6 +209,7 @@ class Filters(Segment):
     region: str = ""
     error: str = ""
     user: str = ""
+    rating: str = ""
     sort: str = ""
 
     @property
@@ -261,6 +264,7 @@ def request_filter(filters: Filters, organization: uuid.UUID, within: TimeRange)
         ttft_us_min=_us(filters.min_ttft_ms or "0"),
         ttft_us_max=_us(filters.max_ttft_ms) if filters.max_ttft_ms else None,
         cost_nano_min=nano_from_usd(filters.min_usd or "0"),
+        rating={"up": 1, "down": -1}.get(filters.rating, 0),
     )
 
 
@@ -334,6 +338,7 @@ _READERS: dict[str, tuple[str, Callable[[str], str]]] = {
     "status": ("status", _one_of(value for value, _ in STATUSES)),
     "finish": ("finish", _one_of(FINISHES)),
     "stream": ("stream", _one_of(value for value, _ in STREAMS)),
+    "rating": ("rating", _one_of(value for value, _ in RATINGS)),
     "min_ms": ("min. latency (ms)", _milliseconds),
     "max_ms": ("max. latency (ms)", _milliseconds),
     "min_ttft_ms": ("min. first token (ms)", _milliseconds),

@@ -11,7 +11,7 @@ from django.core.exceptions import PermissionDenied
 
 from controlplane.catalog.models import PromptVersion
 from controlplane.catalog.prompts import PromptVersions, prompt_create
-from controlplane.contents.replay import template_replay
+from controlplane.contents.replay import kept_chats, template_replay
 from controlplane.contents.services import Keeping, contents_configure
 from controlplane.core.models import AuditEntry
 from controlplane.core.permissions import organization_scope
@@ -57,6 +57,22 @@ def versions(cast: Cast) -> list[PromptVersion]:
     live = life.publish(life.draft_create(body("Q: {{question}}", QUESTION)))
     short = body("Answer this in one word: {{question}}", {**QUESTION, "chars_max": 10})
     return [live, life.draft_create(short)]
+
+
+def test_the_newest_kept_chats_of_a_template_are_found(cast: Cast, project: Project) -> None:
+    def found(count: int) -> list[Any]:
+        asked: dict[str, Any] = {"template": "support", "count_max": count}
+        return kept_chats(actor=cast.alice, project=project, **asked)
+
+    assert [one.values for one in found(5)] == [
+        {"question": "Where, and for how "},
+        {"question": "When?"},
+    ]
+    assert [one.body["prompt"]["id"] for one in found(1)] == ["support"]
+    with organization_scope([cast.acme.id]):
+        assert AuditEntry.objects.filter(action__startswith="content").exists()
+    with pytest.raises(PermissionDenied):
+        kept_chats(actor=cast.bob, project=project, template="support", count_max=1)
 
 
 def test_both_versions_are_put_together_of_what_was_said(

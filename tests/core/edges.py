@@ -23,6 +23,7 @@ GATEWAY: tuple[tuple[str, str], ...] = (
     ("GET", "/v1/models/tiny"),
     ("GET", "/v1/key"),
     ("POST", "/v1/preflight"),
+    ("POST", "/v1/requests/req_1/feedback"),
     ("POST", "/v1/files"),
     ("POST", "/v1/batches"),
 )

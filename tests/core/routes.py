@@ -65,6 +65,7 @@ SHARE_PAGE = "shares/<org:organization_id>/<proj:project_id>"
 PROMPT = "api/catalog/templates/<org:organization>/<str:name>"
 PROMPT_VERSION = f"{PROMPT}/versions/<int:version>"
 PROMPT_ACT = "templates/<str:name>/<int:version>/<slug:action>"
+TRIAL = {"project": "{project}", "tokens": "9", "count": "1"}
 PROMPT_BODY = {"messages": [{"role": "user", "content": "x"}]}
 
 ROUTES: tuple[Route, ...] = (
@@ -362,6 +363,8 @@ ROUTES: tuple[Route, ...] = (
     R("POST", "templates/new", Action.TEMPLATE_MANAGE),
     R("GET", "templates/<str:name>/<int:version>", Action.TEMPLATE_VIEW),
     R("POST", "templates/<str:name>/<int:version>/try", Action.TEMPLATE_VIEW),
+    R("GET", "templates/<str:name>/trial", Action.PLAYGROUND_USE),
+    R("POST", "templates/<str:name>/trial", Action.PLAYGROUND_USE, TRIAL),
     R("POST", PROMPT_ACT, Action.TEMPLATE_MANAGE),
     # API: prompt templates
     R("GET", "api/catalog/templates/<org:organization>", Action.TEMPLATE_VIEW),

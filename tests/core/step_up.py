@@ -243,6 +243,7 @@ FREE = frozenset(
         "POST /api/blueprint/diff",
         "POST /templates/new",
         "POST /templates/<str:name>/<int:version>/try",
+        "POST /templates/<str:name>/trial",
         "POST /templates/<str:name>/<int:version>/<slug:action>",
         f"POST /api/{CONNECTION}/test",
         "POST /api/catalog/templates/<org:organization>",

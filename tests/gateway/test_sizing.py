@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import pytest
 
 from controlplane.gateway import sizing
-from controlplane.gateway.ask import Ask, Inputs, ToolUse, Turn
+from controlplane.gateway.ask import Ask, Assembly, Inputs, ToolUse, Turn
 from controlplane.gateway.call import Call
 from controlplane.gateway.plan import RoutePlan, make_plan
 from controlplane.gateway.refusal import Refusal
-from controlplane.gateway.sizing import SizeMemory, shape_of, with_size_class
+from controlplane.gateway.sizing import SizeMemory, choose_size, shape_of, with_size_class
 from controlplane.gateway.snapshot import KeyRecord, Snapshot
 from controlplane.kernel.clock import monotonic_s
+from controlplane.kernel.prompts import PromptBody, PromptMessage
 from controlplane.kernel.receipt import SizeChoice
 from controlplane.kernel.rules import Match, RouteRule, SizeClass, Step, Target
 from tests.gateway.test_plan import REQUEST, snapshot
@@ -90,6 +93,79 @@ def test_the_same_prompt_again_moves_up_until_there_is_nothing_larger() -> None:
         ("large", "retry"),
         ("large", "retry"),
     ]
+
+
+def rate_down(memory: SizeMemory, found: RoutePlan) -> None:
+    """As feedback does, by what the receipt has kept."""
+    digest = bytes.fromhex(choice(found).conversation)
+    memory.note(digest, choice(found).served, sizing.RATING_WITHIN_S)
+
+
+def test_a_thumbs_down_moves_up_the_next_request_of_the_conversation_and_no_more() -> None:
+    memory = SizeMemory()
+    rate_down(memory, plan(ask(), memory))
+    other = plan(ask("What is the capital of Chile?"), memory)
+    assert choice(other).by == "classifier"
+    assert choice(plan(ask(user="ann"), memory)).by == "classifier"
+    longer = (Turn("user", EASY), Turn("assistant", "Lima."), Turn("user", "Sure?"))
+    up = plan(ask(turns=longer), memory)
+    assert (choice(up).served, choice(up).by) == ("medium", "thumbs_down")
+    assert up.sized is not None
+    memory.ended(up.sized)
+    assert choice(plan(ask(turns=(*longer, *longer)), memory)).by == "classifier"
+    assert choice(plan(ask(turns=longer), memory)).by == "retry"
+    rate_down(memory, up)
+    told = choice(plan(ask(turns=longer), memory))
+    assert (told.served, told.by) == ("large", "thumbs_down")
+    memory.forget(up.sized.conversation)
+    assert choice(plan(ask(turns=(*longer, *longer)), memory)).by == "classifier"
+
+
+def test_the_digests_of_projects_differ_and_values_of_templates_are_told_apart() -> None:
+    def told(asked: Ask, salt: bytes) -> tuple[bytes, bytes]:
+        found = choose_size(asked, AUTO, make_key(), salt, None)
+        assert found is not None
+        return found.digest, found.conversation
+
+    body = PromptBody(messages=(PromptMessage("user", "{{a}}"),))
+    filled = [ask(turns=(), assembly=Assembly("t", 1, body, {"a": each})) for each in "xy"]
+    assert len({told(each, b"s") for each in (*filled, ask())}) == 3
+    assert told(ask(), b"s") != told(ask(), b"t")
+
+
+class Elsewhere:
+    """What another gateway remembers, and how often it was asked."""
+
+    def __init__(self) -> None:
+        self.known: dict[bytes, SizeClass] = {}
+        self.looks = 0
+
+    async def look(self, digests: Sequence[bytes]) -> list[SizeClass | None]:
+        self.looks += 1
+        return [self.known.get(each) for each in digests]
+
+    def note(self, digest: bytes, served: SizeClass | None, within_s: float) -> None:
+        if served is None:
+            self.known.pop(digest, None)
+        else:
+            self.known[digest] = served
+
+
+async def test_gateways_tell_each_other_and_are_asked_where_it_could_matter() -> None:
+    shared = Elsewhere()
+    here, there = SizeMemory(shared), SizeMemory(shared)
+    first, hard = plan(ask(), here).sized, plan(ask(HARD), here).sized
+    assert first is not None and hard is not None
+    assert not await here.learn(first) and not await here.learn(hard)
+    assert shared.looks == 1
+    here.ended(first)
+    assert await there.learn(first)
+    again = plan(ask(), there)
+    assert (choice(again).served, choice(again).by) == ("medium", "retry")
+    rate_down(here, again)
+    assert again.sized is not None
+    here.forget(again.sized.conversation)
+    assert [*shared.known] == [first.digest]
 
 
 def test_only_the_same_prompt_of_the_same_key_within_the_bound_is_a_retry(

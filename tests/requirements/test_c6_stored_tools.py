@@ -5,25 +5,32 @@ A real gateway process with a node; a developer's work goes by the API.
 
 from __future__ import annotations
 
+import html
 import json
+import re
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import httpx2
 import pytest
+from openai import AsyncOpenAI, NotFoundError
 
-from controlplane.composed.demo import MODEL
+from controlplane.composed.demo import ADMIN_EMAIL, MODEL
 from controlplane.kernel.ids import public_id
+from controlplane.tenants.models import User
 from tests.product.traffic import open_client
 from tests.support.money import rows
 from tests.support.operations import answered
 from tests.support.orm import orm
+from tests.support.people import signed_in
 from tests.support.product import Plan, Product, demo_key, running_product
 from tests.support.servers import Servers
 from tests.support.waiting import until
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER = {"tool": {"description": "The weather in a city.", "parameters": SCHEMA}}
+
+TURN = {"messages": [{"role": "user", "content": "Rain?"}]}
 
 
 @pytest.fixture
@@ -55,11 +62,11 @@ async def publish(name: str, body: dict[str, Any]) -> int:
 async def test_c6_a_tool_from_draft_to_requests_and_back(
     product: Product, client: httpx2.AsyncClient
 ) -> None:
+    key = {"authorization": f"Bearer {product.key}"}
+
     async def ask(**fields: Any) -> httpx2.Response:
-        turn = [{"role": "user", "content": "Rain?"}]
-        body = {"model": MODEL.name, "messages": turn, "max_tokens": 1, "tool_choice": "none"}
-        headers = {"authorization": f"Bearer {product.key}"}
-        return await client.post("/v1/chat/completions", json={**body, **fields}, headers=headers)
+        body = {"model": MODEL.name, **TURN, "max_tokens": 1, "tool_choice": "none"}
+        return await client.post("/v1/chat/completions", json={**body, **fields}, headers=key)
 
     async def label(**fields: Any) -> str:
         return (await ask(**fields)).headers.get("x-sluice-tools", "")
@@ -78,6 +85,27 @@ async def test_c6_a_tool_from_draft_to_requests_and_back(
     assert refused == 400
     assert await publish("weather", WEATHER) == 2
     await until(lambda: _is(label(**named), "weather:2"))
+
+    openai = AsyncOpenAI(base_url=f"{product.urls[0]}/v1", api_key=product.key, max_retries=0)
+    asked: Any = {"model": MODEL.name, "extra_body": named, "tool_choice": "none"}
+    answer = await openai.responses.with_raw_response.create(
+        **asked, input="Rain?", max_output_tokens=1
+    )
+    assert answer.headers["x-sluice-tools"] == "weather:2"
+    with pytest.raises(NotFoundError) as missing:
+        nobody: Any = {"stored_tools": [{"id": "nobody"}]}
+        await openai.responses.create(model=MODEL.name, input="Rain?", extra_body=nobody)
+    assert missing.value.param == "stored_tools[0].id"
+    await openai.close()
+    message = {"model": MODEL.name, "max_tokens": 1, "tool_choice": {"type": "none"}}
+    by_messages = await client.post("/v1/messages", json={**message, **named, **TURN}, headers=key)
+    assert by_messages.headers["x-sluice-tools"] == "weather:2"
+    counted = "/v1/messages/count_tokens"
+    told = [
+        (await client.post(counted, json=each, headers=key)).json()["input_tokens"]
+        for each in ({"model": MODEL.name, **TURN}, {"model": MODEL.name, **named, **TURN})
+    ]
+    assert told[0] < told[1]
 
     await publish("weather", {"tool": {"description": "Other."}})
     await until(lambda: _is(label(**named), "weather:3"))
@@ -116,6 +144,53 @@ async def test_p6_a_template_says_what_its_requests_leave_out(
 
     await until(lambda: _is(answered(), (200, 3)))
     assert await answered(max_tokens=2) == (200, 2)
+
+
+@orm
+def trial(name: str, **fields: str) -> tuple[list[dict[str, Any]], str]:
+    """What the page of a trial would send, and a token that it is sent with."""
+    pages, project = signed_in(User.objects.get(email=ADMIN_EMAIL)), str(demo_key().project_id)
+    asked = {"first": "1", "second": "2", "project": project, "tokens": "9", "count": "1"}
+    answer = pages.post(f"/templates/{name}/trial", {**asked, **fields})
+    assert answer.status_code == 200, answer.content.decode()
+    found = re.findall(r'data-body="([^"]*)"', answer.content.decode())
+    token = pages.post("/playground/token", {"project": project})
+    return [json.loads(html.unescape(each)) for each in found], token.json()["token"]
+
+
+async def test_p6_a_trial_asks_a_draft_and_the_live_version_and_is_charged(
+    product: Product, client: httpx2.AsyncClient
+) -> None:
+    await operate("", {"name": "greet"})
+    variable = {"variables": [{"name": "who", "chars_max": 20}], "model": MODEL.name}
+    hello = {"role": "user", "content": "Hello {{who}}."}
+    await publish("greet", {**variable, "messages": [hello]})
+    draft = {**variable, "messages": [{"role": "system", "content": "Be kind."}, hello]}
+    await operate("/greet/versions", {"body": {**draft, "parameters": {"max_tokens": 2}}})
+    bodies, token = await trial("greet", **{"value-who": "Ann"})
+    answers = []
+    for body in bodies:
+        body |= {"stream": False, "stream_options": None}
+        headers = {"authorization": f"Bearer {token}"}
+        answers.append(await client.post("/v1/chat/completions", json=body, headers=headers))
+    assert [each.status_code for each in answers] == [200, 200], [each.text for each in answers]
+    used = [each.json()["usage"] for each in answers]
+    assert [each["completion_tokens"] for each in used] == [9, 2]
+    assert used[0]["prompt_tokens"] < used[1]["prompt_tokens"]
+    assert bodies[1]["messages"] == [
+        {"role": "system", "content": "Be kind."},
+        {"role": "user", "content": "Hello Ann."},
+    ]
+
+    @orm
+    def charged() -> int:
+        found = rows("SELECT project FROM request_records WHERE cost_nano > 0")
+        return sum(project == demo_key().project_id for (project,) in found)
+
+    async def both() -> bool:
+        return await charged() == 2
+
+    await until(both)
 
 
 async def _is(found: Any, wanted: object) -> bool:

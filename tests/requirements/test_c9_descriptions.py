@@ -51,7 +51,15 @@ ASKED: dict[str, list[dict[str, Any]]] = {
 }
 # Their answers are held against the description where an encoder serves, and where there are files
 # and stored responses.
-ELSEWHERE = ("/v1/embeddings", "/v1/rerank", "/v1/score", "/v1/files", "/v1/batches", RESPONSE)
+ELSEWHERE = (
+    "/v1/embeddings",
+    "/v1/rerank",
+    "/v1/score",
+    "/v1/files",
+    "/v1/batches",
+    RESPONSE,
+    "/v1/requests",
+)
 METHODS = ("get", "post", "put", "patch", "delete")
 BELOW = ("", "/{id}", "/{id}/content", "/{id}/cancel", "/{id}/input_items", "/{id}/more")
 USE = """

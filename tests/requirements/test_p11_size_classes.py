@@ -1,6 +1,6 @@
 """P11: an alias picks the size class per request, says why, moves retries up, tells what it saved.
 
-A real gateway process and three nodes, each with a model of its own.
+Two real gateway processes and three nodes, each with a model of its own.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ RULE: dict[str, Any] = {
 @pytest.fixture
 def product(servers: Servers, tmp_path: Path) -> Iterator[Product]:
     """Three models, the small ones at a tenth and a hundredth of the price, and a rule for all."""
-    with running_product(servers, Plan(started=False)) as product:
+    with running_product(servers, Plan(gateways=2, started=False)) as product:
         for cheaper, name in ((100, SMALL), (10, MEDIUM)):
             model = model_create(actor=OPERATOR, draft=replace(MODEL, name=name))
             names = ("input_pico", "cached_pico", "output_pico")
@@ -75,9 +76,22 @@ def _node(product: Product, name: str, folder: Path) -> Child:
 
 @pytest.fixture
 async def client(product: Product) -> AsyncIterator[httpx2.AsyncClient]:
-    """Of the one gateway."""
-    async with open_client(product.urls[0]) as made:
+    """Of the first gateway."""
+    async with of_gateway(product, 0) as made:
+        yield made
+
+
+@asynccontextmanager
+async def of_gateway(product: Product, number: int) -> AsyncIterator[httpx2.AsyncClient]:
+    """A client of one of them, once that has all models."""
+    async with open_client(product.urls[number]) as made:
         made.headers["authorization"] = f"Bearer {product.key}"
+
+        async def known() -> bool:
+            models = (await made.get("/v1/models")).json()["data"]
+            return {"auto", *MODELS.values()} <= {each["id"] for each in models}
+
+        await until(known)
         yield made
 
 
@@ -134,11 +148,6 @@ async def recorded(answer: httpx2.Response) -> Receipt:
 async def test_p11_the_class_is_chosen_told_overruled_and_counted(
     product: Product, client: httpx2.AsyncClient
 ) -> None:
-    async def known() -> bool:
-        models = (await client.get("/v1/models")).json()["data"]
-        return "auto" in {each["id"] for each in models}
-
-    await until(known)
     easy, hard = await ask(client, EASY), await ask(client, HARD)
     assert [served(each) for each in (easy, hard)] == [("small", SMALL), ("large", LARGE)]
     again = await ask(client, EASY)
@@ -175,6 +184,49 @@ async def test_p11_the_class_is_chosen_told_overruled_and_counted(
     assert 0 < total["cost_nano"] < total["largest_nano"]
     assert len(report["us"]) == 3
     assert "Size classes" in await seen("/routing")
+
+
+async def test_p11_a_thumbs_down_moves_up_the_next_of_its_conversation_at_any_gateway(
+    product: Product, client: httpx2.AsyncClient
+) -> None:
+    async with of_gateway(product, 1) as other:
+        first = await ask(client, EASY)
+        assert served(first) == ("small", SMALL)
+        # A retry that another gateway gets is one, too.
+        assert served(await ask(other, EASY)) == ("medium", MEDIUM)
+
+        second = await ask(client, "Name a river of Peru.")
+        request = second.headers["x-request-id"]
+        path = f"/v1/requests/{request}/feedback"
+        body = {"rating": "down", "comment": "Too short."}
+        for _ in range(2):
+            kept = await client.post(path, json=body)
+            assert (kept.status_code, kept.json()["rating"]) == (200, "down"), kept.text
+        turns = [
+            {"role": "user", "content": "Name a river of Peru."},
+            {"role": "assistant", "content": "Rimac."},
+        ]
+        more = [{"messages": [*turns, {"role": "user", "content": each}]} for each in "abc"]
+        moved = await ask(other, "", **more[0])
+        assert served(moved) == ("medium", MEDIUM)
+        found = (await recorded(moved)).size
+        assert found is not None and (found.chosen, found.by) == ("small", "thumbs_down")
+        # It was the next, and has been.
+        assert served(await ask(other, "", **more[1])) == ("small", SMALL)
+        assert (await other.post(path, json={"rating": "up"})).json()["rating"] == "up"
+        assert served(await ask(client, "", **more[2])) == ("small", SMALL)
+        await client.post(path, json=body)
+
+    page = await seen(f"/requests/{request}")
+    assert "thumbs down" in page and "Too short." in page
+    rated, all_of_them = await seen("/requests?rating=down"), await seen("/requests")
+    assert request in rated and request in all_of_them
+    assert first.headers["x-request-id"] not in rated
+
+    total = (await sizes())["total"]
+    assert (total["retries"], total["thumbs_down"]) == (1, 1)
+    panel = await seen("/routing")
+    assert "Moved up by a retry" in panel and "Moved up by a thumbs-down" in panel
 
 
 async def test_p11_a_shadow_only_records(product: Product, client: httpx2.AsyncClient) -> None:

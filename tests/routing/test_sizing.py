@@ -76,17 +76,19 @@ def test_choices_are_counted_by_tenant_and_saved_money_by_list_prices(cast: Cast
         sized(cast, "large", served="large", by="retry", us=90.0),
         sized(cast, "large", chosen="large", served="large", model="large"),
         sized(cast, "large", served="large", by="shadow"),
+        sized(cast, "large", served="large", by="thumbs_down"),
     ]
     store([theirs, *mine, routed(cast, "b", "b@1"), sized(cast, "small", label="automatic@1")])
     found, saved = report(), COSTS[1] - COSTS[0]
     total = found.total
-    assert (total.requests, total.retries, total.shadow, total.unpriced) == (5, 1, 1, 0)
-    assert total.chosen == {"small": 4, "medium": 0, "large": 1}
-    assert total.served == {"small": 2, "medium": 0, "large": 3}
+    assert (total.requests, total.retries, total.shadow, total.unpriced) == (6, 1, 1, 0)
+    assert total.thumbs_down == 1
+    assert total.chosen == {"small": 5, "medium": 0, "large": 1}
+    assert total.served == {"small": 2, "medium": 0, "large": 4}
     assert total.largest_nano - total.cost_nano == 2 * saved
-    assert total.largest_nano - total.chosen_nano == 4 * saved
+    assert total.largest_nano - total.chosen_nano == 5 * saved
     assert [(one.name, one.requests) for one in found.organizations] == [
-        ("Acme", 4),
+        ("Acme", 5),
         ("Other", 1),
     ]
     assert found.complete

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import torch
 
+from controlplane.catalog.prompts import PromptVersions, prompt_create
 from controlplane.catalog.services import model_create, price_publish
 from controlplane.composed.demo import (
     ADMIN_EMAIL,
@@ -219,7 +220,20 @@ def client_world(servers: Servers, folder: Path, *, long: bool = False) -> Itera
             product.mend()
         admin = user_find(email=ADMIN_EMAIL)
         assert admin is not None
-        yield World(product, project_list(user=admin)[0])
+        project = project_list(user=admin)[0]
+        _stored_tool(project)
+        yield World(product, project)
+
+
+def _stored_tool(project: Project) -> None:
+    """What requests of the clients may name."""
+    name, organization = "weather", project.organization_id
+    made = prompt_create(actor=OPERATOR, organization_id=organization, name=name)
+    city = {"type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]}}}
+    parameters = {**city, "required": ["city"], "additionalProperties": False}
+    versions = PromptVersions(OPERATOR, made)
+    tool = {"description": "The weather in a city.", "parameters": parameters, "strict": True}
+    versions.publish(versions.draft_create({"tool": tool}))
 
 
 def _long_node(ports: Sequence[int], folder: Path) -> supervisor.Child:

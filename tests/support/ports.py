@@ -16,7 +16,7 @@ from controlplane.gateway.ports import (
     ReplayedAnswer,
     Room,
 )
-from controlplane.gateway.ports_contents import ContentsAway
+from controlplane.gateway.ports_contents import ContentsAway, Rated
 from controlplane.gateway.refusal import bad_key
 from controlplane.gateway.snapshot import EMPTY, KeyRecord, ModelRecord, ProjectRecord, Snapshot
 from controlplane.kernel.clock import wall_s
@@ -261,6 +261,9 @@ class MemoryContents:
     kept: dict[tuple[str, bytes], KeptContent] = field(default_factory=dict)
     projects: frozenset[str] | None = None
     away: bool = False
+    # Receipts of recorded requests, and what was thought of them.
+    rateable: dict[tuple[str, bytes], bytes] = field(default_factory=dict)
+    ratings: dict[tuple[str, bytes], tuple[int, str]] = field(default_factory=dict)
 
     def keep(self, content: KeptContent) -> None:
         """Keep, unless there is some."""
@@ -292,6 +295,16 @@ class MemoryContents:
         """Forget."""
         self._check()
         return self.kept.pop((project, request), None) is not None
+
+    async def rate(self, project: str, request: bytes, rating: int, comment: str) -> Rated | None:
+        """Keep it with one of the `rateable`."""
+        self._check()
+        receipt = self.rateable.get((project, request))
+        if receipt is None:
+            return None
+        before = self.ratings.get((project, request))
+        self.ratings[project, request] = rating, comment
+        return Rated(receipt, changed=before is None or before[0] != rating)
 
     def _keeps(self, project: str) -> bool:
         return self.projects is None or project in self.projects

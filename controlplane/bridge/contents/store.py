@@ -18,7 +18,7 @@ from controlplane.bridge.postgres.session import AskingSession, Connection, Row
 from controlplane.contents.sealing import ContentKey
 from controlplane.core.seal import BrokenSeal
 from controlplane.gateway.ports import LedgerAway
-from controlplane.gateway.ports_contents import ContentsAway
+from controlplane.gateway.ports_contents import ContentsAway, Rated
 from controlplane.gateway.snapshot import ProjectRecord
 from controlplane.kernel.contents.kept import KeptContent, facts_as_terms, terms_of
 
@@ -39,6 +39,7 @@ _END = "SELECT contents_end(%s, %s, %s, %s, %s, %s, %s)"
 IN_PROGRESS = facts_as_terms({"status": "in_progress"})
 _READ = "SELECT organization, sealed FROM contents_read(%s, %s)"
 _DELETE = "SELECT contents_delete(%s, %s)"
+_RATE = "SELECT receipt, changed FROM telemetry_rate(%s, %s, %s::smallint, %s)"
 log = structlog.get_logger(__name__)
 
 
@@ -90,6 +91,11 @@ class PostgresContents(AskingSession):
     async def delete(self, project: str, request: bytes) -> bool:
         ((gone,),) = await self._ask(_DELETE, [UUID(project), UUID(bytes=request)])
         return bool(gone)
+
+    async def rate(self, project: str, request: bytes, rating: int, comment: str) -> Rated | None:
+        values = [UUID(project), UUID(bytes=request), rating, comment]
+        found = await self._ask(_RATE, values)
+        return Rated(bytes(found[0][0]), found[0][1]) if found else None
 
     async def flush(self) -> bool:
         """Write what waits; False when that took longer than a bound."""

@@ -21,6 +21,7 @@ from controlplane.bridge.http.connection import DOORS
 from controlplane.bridge.http.links import fetch_from
 from controlplane.bridge.limits.limiter import RedisLimiter
 from controlplane.bridge.limits.rate_share import Gateways
+from controlplane.bridge.limits.sizes import RedisSizes
 from controlplane.bridge.metrics import figures
 from controlplane.bridge.metrics.page import metrics_page
 from controlplane.bridge.metrics.scraped import Scraped
@@ -111,9 +112,11 @@ class RunningGateway:
         self.standings = PostgresStandings(conninfo)
         self.batches = PostgresBatches(conninfo)
         self.contents = PostgresContents(conninfo, lambda: self.source.current.projects)
+        reply = _learned_ms(settings.LIMITER_REPLY_MS)
+        self.sizes = RedisSizes(settings.REDIS_URL, reply=reply)
         self._stores = (
             self.ledger, self.claims, self.standings, self.recorder, self.hygiene,
-            self.batches, self.contents, self.fleet_port,
+            self.batches, self.contents, self.sizes, self.fleet_port,
         )  # fmt: skip
         # Until the configuration is here nothing counts as approved.
         self.fleet.approve({})
@@ -167,6 +170,7 @@ class RunningGateway:
             waste=self.hygiene,
             fetch=fetch_from(settings.IMAGE_HOSTS),
             contents=self.contents,
+            shared_sizes=self.sizes,
             fleet=self.fleet,
             region=settings.REGION,
             places=Places(

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from controlplane.gateway.ask import Ask, Picture, ToolUse, Turn
+from controlplane.gateway.ask import Ask, Picture, StoredParts, ToolUse, Turn
 from controlplane.gateway.openai import tools as openai
 from controlplane.gateway.openai.chat import MESSAGES_MAX
 from controlplane.gateway.openai.fields import (
@@ -17,6 +17,7 @@ from controlplane.gateway.openai.fields import (
     Name,
     Share,
     StopString,
+    StoredTools,
 )
 from controlplane.gateway.openai.parse import parse_body
 from controlplane.gateway.openai.structured import (
@@ -157,6 +158,7 @@ class CountRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     messages: Annotated[list[InputMessage], Meta(min_length=1, max_length=MESSAGES_MAX)]
     system: str | Texts | None = None
     tools: Annotated[list[ToolDefinition], Meta(max_length=openai.TOOLS_MAX)] | None = None
+    stored_tools: StoredTools | None = None
     tool_choice: ToolUseChoice | None = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
@@ -201,12 +203,41 @@ def parse(data: bytes) -> Ask:
         field = f"messages[{len(request.messages) - 1}].role"
         message = f"'{field}' must not be 'assistant': no served model continues a given answer."
         raise bad_field(field, message)
-    return _ask(request, left, len(data), request.max_tokens)
+    return _found(request, left, len(data), request.max_tokens)
 
 
 def parse_count(data: bytes) -> Ask:
     """The same of a body whose prompt is to be counted."""
-    return _ask(*parse_body(data, _count_decoder), len(data), None)
+    return _found(*parse_body(data, _count_decoder), len(data), None)
+
+
+def _found(request: CountRequest, left: LeftOut, size: int, output_tokens: int | None) -> Ask:
+    """Of one that names stored tools little is read yet: the rest by its `again`."""
+    if not request.stored_tools:
+        return _ask(request, left, size, output_tokens)
+
+    def again(stored: StoredParts) -> Ask:
+        found = [
+            ToolDefinition(
+                one["name"],
+                description=one.get("description"),
+                input_schema=one.get("parameters") or {"type": "object", "properties": {}},
+                strict=one.get("strict"),
+            )
+            for one in stored.tools
+        ]
+        whole = msgspec.structs.replace(request, tools=[*(request.tools or []), *found])
+        return _ask(whole, left, size, output_tokens)
+
+    return Ask(
+        operation="chat",
+        model=request.model,
+        stream=bool(request.stream),
+        bytes=size,
+        stored_tools=tuple(request.stored_tools),
+        unknown=left.unknown,
+        again=again,
+    )
 
 
 def _ask(request: CountRequest, left: LeftOut, size: int, output_tokens: int | None) -> Ask:

@@ -35,6 +35,7 @@ from controlplane.gateway.s1_admission.authenticate import authenticate, check_s
 from controlplane.gateway.s1_admission.hold import ledger_away
 from controlplane.gateway.s1_admission.limits import limit_lines
 from controlplane.gateway.tasks.extras import answer_extra, unknown
+from controlplane.gateway.tasks.feedback import FEEDBACK, answer_feedback
 from controlplane.gateway.tasks.preflight import count_tokens, preflight
 from controlplane.kernel.clock import MICROSECOND_NS
 from controlplane.kernel.ids import public_id, public_request
@@ -161,6 +162,9 @@ class GatewayApp:
                 out.send_whole(OK, answer, [NO_STORE])
             else:
                 await out.send_file(answer)
+        elif rated := FEEDBACK.fullmatch(path):
+            _check_method(method, "POST")
+            out.send_whole(OK, *await answer_feedback(exchange, call, self.state, rated[1]))
         elif routes := ROUTES.get(ID.sub(PATH + "/{id}", path)):
             _check_method(method, *routes)
             body, lines = await answer_extra(exchange, call, self.state, routes[method])

@@ -19,7 +19,7 @@ from controlplane.gateway.openai.structured import (
 )
 from controlplane.gateway.openai.tolerant import LeftOut
 from controlplane.gateway.refusal import Refusal, bad_field
-from controlplane.kernel.prompts import TOOLS_MAX, VARIABLES_MAX, ToolName
+from controlplane.kernel.prompts import VARIABLES_MAX
 from inference.contract.frames import LOGPROBS_MAX
 
 MESSAGES_MAX = 2048
@@ -110,7 +110,7 @@ class ChatRequest(fields.Common, kw_only=True):
     model: Annotated[str, Meta(max_length=fields.NAME_CHARS_MAX)] = ""
     messages: Annotated[list[Message], Meta(min_length=1, max_length=MESSAGES_MAX)] | None = None
     prompt: PromptField | None = None
-    stored_tools: Annotated[list[ToolName], Meta(max_length=TOOLS_MAX)] | None = None
+    stored_tools: fields.StoredTools | None = None
     max_completion_tokens: fields.Count | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=LOGPROBS_MAX)] | None = None

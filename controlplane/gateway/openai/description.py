@@ -32,6 +32,7 @@ from controlplane.gateway.responses.request import ResponseRequest
 from controlplane.gateway.responses.writer import ResponseObject
 from controlplane.gateway.tasks import extras
 from controlplane.gateway.tasks.extras import ModerationList, ModerationRequest
+from controlplane.gateway.tasks.feedback import FeedbackObject, FeedbackRequest
 from controlplane.kernel.apis import Error, components_of
 
 JSON = "application/json"
@@ -76,6 +77,12 @@ OPERATIONS: dict[tuple[str, str], tuple[str, str, Any, Any]] = {
     (RESPONSE, "delete"): ("deleteResponse", "Delete a stored response.", Deleted, None),
     (f"{RESPONSE}/cancel", "post"): ("cancelResponse", "Cancel a response.", ResponseObject, None),
     (f"{RESPONSE}/input_items", "get"): ("listInputItems", "List its input.", ItemList, None),
+    ("/v1/requests/{request}/feedback", "post"): (
+        "rateRequest",
+        "Rate an answer.",
+        FeedbackObject,
+        FeedbackRequest,
+    ),
     ("/v1/files", "post"): ("createFile", "Upload a file.", FileObject, FORM),
     ("/v1/files", "get"): ("listFiles", "List files.", FileList, None),
     (FILE, "get"): ("retrieveFile", "Get facts of a file.", FileObject, None),

@@ -9,6 +9,7 @@ from controlplane.gateway.openai.parse import STORED_PATTERN
 from controlplane.gateway.openai.structured import StructuredOutputs, WantedFormat
 from controlplane.gateway.openai.tolerant import IGNORED_MAX, LeftOut
 from controlplane.gateway.refusal import bad_field
+from controlplane.kernel.prompts import TOOLS_MAX, ToolName
 from controlplane.kernel.rules import SizeClass
 from inference.contract.capabilities import Capability
 from inference.contract.frames import CHOICES_MAX, Sampling
@@ -48,8 +49,8 @@ KeptText = Annotated[str, Meta(max_length=512, pattern=STORED_PATTERN)]
 LabelName = Annotated[str, Meta(max_length=LABEL_CHARS_MAX, pattern=STORED_PATTERN)]
 Labels = Annotated[dict[LabelName, KeptText], Meta(max_length=METADATA_MAX)]
 
-
 Fallbacks = Annotated[list[Name], Meta(max_length=FALLBACKS_MAX)]
+StoredTools = Annotated[list[ToolName], Meta(max_length=TOOLS_MAX)]
 
 
 class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):

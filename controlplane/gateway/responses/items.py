@@ -12,6 +12,7 @@ from controlplane.gateway.openai import chat
 from controlplane.gateway.openai import tools as chat_tools
 from controlplane.gateway.openai.parse import named_error
 from controlplane.gateway.refusal import bad_field
+from controlplane.kernel.prompts import ToolName
 
 # A custom tool takes a text: its function has this one argument.
 CUSTOM_INPUT = "input"
@@ -62,6 +63,7 @@ class OfferedTools:
         self.ignored: list[str] = []
         self.namespaces: dict[str, str] = {}
         self.custom: list[str] = []
+        self._names: set[str] | None = None
 
     def add(self, kind: str, flat: FlatFunction, at: str, namespace: str | None) -> None:
         """A tool that a model may call; raises `Refusal` where there are too many."""
@@ -76,9 +78,11 @@ class OfferedTools:
         if namespace is not None:
             self.namespaces[flat.name] = namespace
 
-    def choose(self, given: str | NamedChoice | None) -> chat_tools.Choice | None:
-        """The choice as a chat has it, where a tool is left; some of the tools are those alone."""
-        if not self.tools or given is None:
+    def choose(self, given: str | NamedChoice | None, *, stored: bool) -> chat_tools.Choice | None:
+        """The choice as a chat has it, where a tool is left, or some may be `stored`; of some of
+        the tools only those are left.
+        """
+        if given is None or not (self.tools or stored):
             return None
         if isinstance(given, str):
             return given  # type: ignore[return-value]
@@ -89,7 +93,13 @@ class OfferedTools:
             return given.mode
         return "auto"
 
+    def allowed(self, stored: list[ToolName] | None) -> list[ToolName] | None:
+        """Those of the stored tools that the choice leaves."""
+        names = self._names
+        return [one for one in stored or () if names is None or one.id in names] or None
+
     def _only(self, names: set[str]) -> None:
+        self._names = names
         kept = [place for place, tool in enumerate(self.tools) if tool.function.name in names]
         self.tools = [self.tools[place] for place in kept]
         self.places = [self.places[place] for place in kept]

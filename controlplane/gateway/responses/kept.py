@@ -30,7 +30,12 @@ from controlplane.gateway.results import Asked
 from controlplane.gateway.s1_admission.admit import read_ask
 from controlplane.gateway.s1_admission.helpers.offload import is_large
 from controlplane.gateway.s1_admission.limits import counted_key
-from controlplane.gateway.s1_admission.schema import plan_schema, read_schema, read_schema_beside
+from controlplane.gateway.s1_admission.schema import (
+    PREVIOUS,
+    plan_known,
+    read_schema,
+    read_schema_beside,
+)
 from controlplane.gateway.snapshot import KeyRecord
 from controlplane.gateway.tasks.extras import EXTRAS, Extra
 from controlplane.kernel.clock import wall_us
@@ -74,7 +79,7 @@ class KeptResponse:
         asked = await read_ask(call, exchange, parsed, state, key=key)
         # Whatever comes now, what it takes of the memory is given back.
         self._run.trail.asked = asked
-        if "previous" in asked.ask.echo:
+        if PREVIOUS in asked.ask.echo:
             asked = await self._follow(asked, parsed)
         if kept := asked.ask.echo.pop("kept"):
             self._stores = True
@@ -131,7 +136,7 @@ class KeptResponse:
     async def _follow(self, asked: Asked, parsed: partial[Ask]) -> Asked:
         """The request behind what was said before it."""
         call, key, state = self._run.call, self._key, self._state
-        earlier = await _earlier(state.contents, key.project, asked.ask.echo["previous"])
+        earlier = await _earlier(state.contents, key.project, asked.ask.echo[PREVIOUS])
         snapshot = asked.snapshot
         project, masks = snapshot.projects[key.project], asked.ask.masks
         policies, salt = project.policies, project.salt
@@ -145,7 +150,7 @@ class KeptResponse:
             ask = await read_schema_beside(call, asked.body, read, offload, tenant=tenant)
         else:
             ask = read_schema(call, asked.body, read)
-        ask, plan = plan_schema(call, ask, key=key, snapshot=snapshot, state=state)
+        ask, plan = await plan_known(call, ask, key=key, snapshot=snapshot, state=state)
         counted = counted_key(key, ask, plan, snapshot)
         return msgspec.structs.replace(asked, key=counted, ask=ask, plan=plan)
 

@@ -17,6 +17,7 @@ from controlplane.gateway.openai.fields import (
     Name,
     Share,
     ShortText,
+    StoredTools,
     Temperature,
 )
 from controlplane.gateway.openai.parse import parse_body
@@ -99,6 +100,7 @@ class ResponseRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     top_logprobs: Annotated[int, Meta(ge=0, le=LOGPROBS_MAX)] | None = None
     include: list[str] | None = None
     tools: Annotated[list[dict[str, Any]], Meta(max_length=TOOLS_MAX)] | None = None
+    stored_tools: StoredTools | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedChoice | None = None
     parallel_tool_calls: bool | None = None
     text: TextOptions | None = None
@@ -255,7 +257,8 @@ def _offered(given: Sequence[dict[str, Any]]) -> OfferedTools:
 
 
 def _as_chat(request: ResponseRequest, said: Conversation, tools: OfferedTools) -> chat.ChatRequest:
-    choice = tools.choose(request.tool_choice)
+    stored = request.stored_tools
+    choice = tools.choose(request.tool_choice, stored=bool(stored or request.prompt))
     shown = bool(request.top_logprobs) or LOGPROBS in (request.include or ())
     return chat.ChatRequest(
         model=request.model,
@@ -269,8 +272,9 @@ def _as_chat(request: ResponseRequest, said: Conversation, tools: OfferedTools) 
         logprobs=shown or None,
         top_logprobs=request.top_logprobs if shown else None,
         tools=tools.tools or None,
+        stored_tools=tools.allowed(stored),
         tool_choice=choice,
-        parallel_tool_calls=request.parallel_tool_calls if tools.tools else None,
+        parallel_tool_calls=request.parallel_tool_calls if tools.tools or stored else None,
         response_format=_format(request.text),
         metadata=request.metadata,
         user=request.user,

@@ -24,7 +24,7 @@ from controlplane.gateway.s1_admission.hold import (
 from controlplane.gateway.s1_admission.schema import (
     Parse,
     PlanPorts,
-    plan_schema,
+    plan_known,
     read_schema,
     read_schema_beside,
 )
@@ -72,7 +72,7 @@ async def read_ask(
             ask = await _read_large(call, body, parse, state, key)
         else:
             ask = read_schema(call, body, parse)
-        ask, plan = plan_schema(call, ask, key=key, snapshot=snapshot, state=state)
+        ask, plan = await plan_known(call, ask, key=key, snapshot=snapshot, state=state)
         ticket = make_ticket(call, body, key, route=exchange.path)
         keeps = ask.operation in KEPT_OPERATIONS and project.keeps_days
         kept = portion if ask.pictures or keeps else None

@@ -26,6 +26,8 @@ from controlplane.kernel.spans import INDEX
 SCHEMA = INDEX["s1_admission.schema"]
 
 TOOLS = "stored_tools"
+# What a response follows, in the `echo` of one whose own text is not read before that is found.
+PREVIOUS = "previous"
 Parse = Callable[[bytes], Ask]
 
 
@@ -132,6 +134,17 @@ async def read_schema_beside(
         return await offload.run(parse, body, tenant=tenant)
     finally:
         call.spans.add(SCHEMA, began)
+
+
+async def plan_known(
+    call: Call, ask: Ask, *, key: KeyRecord, snapshot: Snapshot, state: PlanPorts
+) -> tuple[Ask, RoutePlan]:
+    """The same as `plan_schema` with what other gateways remember of a prompt of some size."""
+    found, plan = plan_schema(call, ask, key=key, snapshot=snapshot, state=state)
+    follows = PREVIOUS in ask.echo
+    if plan.sized is not None and not follows and await state.sizes.learn(plan.sized):
+        return plan_schema(call, ask, key=key, snapshot=snapshot, state=state)
+    return found, plan
 
 
 def plan_schema(

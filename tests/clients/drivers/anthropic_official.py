@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import anthropic
-from session import KEY, MODEL, SLUICE, act, report
+from session import KEY, MODEL, SLUICE, STORED, act, report
 
 TOOL: Any = {
     "name": "find",
@@ -88,6 +88,24 @@ def tools() -> None:
         model=MODEL, messages=history, tools=[TOOL], tool_choice={"type": "none"}, max_tokens=16
     )
     assert second.stop_reason in ("end_turn", "max_tokens")
+
+
+@act
+def stored_tools() -> None:
+    """The tool is in the gateway: the request names it, and forces its call."""
+    asked: Any = {
+        "model": MODEL,
+        "messages": ASKED,
+        "tool_choice": {"type": "tool", "name": STORED},
+    }
+    named: Any = {"stored_tools": [{"id": STORED, "version": 1}]}
+    raw = client.messages.with_raw_response.create(**asked, max_tokens=100, extra_body=named)
+    assert raw.headers["x-sluice-tools"] == f"{STORED}:1"
+    (call,) = [part for part in raw.parse().content if part.type == "tool_use"]
+    assert call.name == STORED and call.input["city"] in ("Rome", "Oslo")
+    counted = client.messages.count_tokens(model=MODEL, messages=ASKED, extra_body=named)
+    alone = client.messages.count_tokens(model=MODEL, messages=ASKED)
+    assert counted.input_tokens > alone.input_tokens
 
 
 @act

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import openai
 from pydantic import BaseModel
-from session import EMBEDDER, KEY, MODEL, SLUICE, act, report
+from session import EMBEDDER, KEY, MODEL, SLUICE, STORED, act, report
 
 TOOL: Any = {
     "type": "function",
@@ -171,6 +171,19 @@ def responses_tools() -> None:
         max_output_tokens=16,
     )  # fmt: skip
     assert second.output_text is not None
+
+
+@act
+def responses_stored_tools() -> None:
+    """The tool is in the gateway: the request names it, and forces its call."""
+    wanted: Any = {"type": "function", "name": STORED}
+    raw = client.responses.with_raw_response.create(
+        model=MODEL, input=ASKED, tool_choice=wanted, max_output_tokens=100,
+        extra_body={"stored_tools": [{"id": STORED}]},
+    )  # fmt: skip
+    assert raw.headers["x-sluice-tools"] == f"{STORED}:1"
+    (call,) = [each for each in raw.parse().output if each.type == "function_call"]
+    assert call.name == STORED and "city" in call.arguments
 
 
 @act

@@ -16,6 +16,8 @@ SLUICE = os.environ["SLUICE"]
 KEY = os.environ["KEY"]
 MODEL = os.environ["MODEL"]
 EMBEDDER = os.environ["EMBEDDER"]
+# The tool that is stored there.
+STORED = "weather"
 FAULT_CHARS_MAX = 1_000
 _acts: list[Callable[[], Any]] = []
 

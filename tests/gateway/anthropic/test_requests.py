@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controlplane.gateway.anthropic.messages import parse, parse_count
-from controlplane.gateway.ask import Ask, ToolUse, Turn
+from controlplane.gateway.ask import Ask, StoredParts, ToolUse, Turn
 from controlplane.gateway.refusal import Refusal
 
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -258,3 +258,20 @@ def test_a_count_needs_no_bound_and_may_end_with_an_answer() -> None:
     with pytest.raises(Refusal) as caught:
         parse(json.dumps({"model": "m", "messages": HELLO}).encode())
     assert caught.value.param == "max_tokens"
+
+
+def test_stored_tools_stand_behind_its_own_and_may_be_forced() -> None:
+    named = {"stored_tools": [{"id": "weather", "version": 2}]}
+    stub = asked(tools=[FIND], **named, tool_choice={"type": "tool", "name": "weather"})
+    assert [(one.id, one.version) for one in stub.stored_tools] == [("weather", 2)]
+    assert stub.again is not None
+    stored = {"name": "weather", "description": "Tells.", "parameters": SCHEMA, "strict": True}
+    whole = stub.again(StoredParts({}, (stored,)))
+    assert [tool["function"]["name"] for tool in whole.tools] == ["find", "weather"]
+    assert whole.output_tokens == 9 and whole.calls is not None and whole.calls.must_call
+    with pytest.raises(Refusal) as twice:
+        stub.again(StoredParts({}, ({"name": "find"},)))
+    assert twice.value.param == "tools[1].name"
+    count = parse_count(json.dumps({"model": "m", "messages": HELLO, **named}).encode())
+    assert count.again is not None
+    assert count.again(StoredParts({}, ({"name": "now"},))).tools[0]["function"]["name"] == "now"

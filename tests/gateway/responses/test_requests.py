@@ -172,6 +172,21 @@ def test_what_is_read_with_a_stored_template_is_a_response_too() -> None:
     assert whole.echo == stub.echo and whole.echo is not stub.echo
 
 
+def test_stored_tools_are_chosen_among_as_its_own_are() -> None:
+    found = ({"name": "run"}, {"name": "find"})
+    named = [{"id": "run"}, {"id": "find", "version": 2}]
+    forced = parse(body(stored_tools=named, tool_choice={"type": "function", "name": "find"}))
+    assert [(one.id, one.version) for one in forced.stored_tools] == [("run", None), ("find", 2)]
+    assert forced.again is not None
+    whole = forced.again(StoredParts({}, found))
+    assert [tool["function"]["name"] for tool in whole.tools] == ["run", "find"]
+    assert whole.calls is not None and [*whole.calls.functions] == ["find"]
+    some = {"type": "allowed_tools", "mode": "auto", "tools": [{"name": "find"}]}
+    assert [one.id for one in parse(body(stored_tools=named, tool_choice=some)).stored_tools] == [
+        "find"
+    ]
+
+
 def test_what_is_wrong_with_a_stored_template_is_named_as_in_a_response() -> None:
     stub = parse(body(prompt={"id": "a"}, tools=[SEARCH, RUN]))
     assert stub.again is not None

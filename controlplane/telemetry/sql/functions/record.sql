@@ -34,6 +34,21 @@ BEGIN
     RETURN written;
 END $$;
 
+-- What readers think of an answer of their project: 1, -1, or 0 for nothing. The last word stands;
+-- nothing is returned where the project has no such request.
+CREATE OR REPLACE FUNCTION telemetry_rate(
+    p_project uuid, p_request uuid, p_rating smallint, p_comment text
+) RETURNS TABLE (receipt bytea, changed boolean)
+LANGUAGE sql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+    WITH was AS (
+        SELECT r.request, r.receipt, r.rating FROM request_records r
+        WHERE r.request = p_request AND r.project = p_project FOR UPDATE
+    ), done AS (
+        UPDATE request_records r SET rating = p_rating, comment = p_comment FROM was
+        WHERE r.request = p_request AND r.request = was.request
+    ) SELECT was.receipt, was.rating <> p_rating FROM was
+$$;
+
 -- A writer repeats the whole minute so far, so that a repeat after a lost answer changes nothing.
 -- `p_names` are model, route, pool and region.
 CREATE OR REPLACE FUNCTION telemetry_merge(
@@ -86,4 +101,5 @@ BEGIN
     RETURN written;
 END $$;
 
-GRANT EXECUTE ON FUNCTION telemetry_record, telemetry_merge, telemetry_count TO sluice_gateway;
+GRANT EXECUTE ON FUNCTION telemetry_record, telemetry_merge, telemetry_count, telemetry_rate
+    TO sluice_gateway;

@@ -9,7 +9,7 @@ function three(value) {
   return Number(value.toPrecision(3)).toLocaleString("en", { maximumSignificantDigits: 3 });
 }
 
-function milliseconds(value) {
+export function milliseconds(value) {
   return value < 999.5 ? `${three(value)} ms` : `${three(value / 1000)} s`;
 }
 
@@ -33,6 +33,8 @@ export class Side {
     this.title = element.querySelector("h3");
     this.urls = urls;
     this.messages = [];
+    // What the last turn took: its text, usage, milliseconds to the first token, and dollars.
+    this.last = null;
   }
 
   clear() {
@@ -95,7 +97,8 @@ export class Side {
     if (whole || text) messages.push({ role: "assistant", content: text || null, ...(whole && calls.length ? { tool_calls: calls } : {}) });
     else if (messages.at(-1)?.role === "user") messages.pop(); // Nothing came: it can be asked again.
     if (whole) for (const call of calls) this.#showCall(turn, call, true);
-    if (id) await this.#cost(part("cost"), id);
+    this.last = { text, usage, firstMs: firstAt === null ? null : firstAt - began, usd: null };
+    if (id) this.last.usd = await this.#cost(part("cost"), id);
     return whole;
   }
 
@@ -139,10 +142,11 @@ export class Side {
       if (found.cost !== null) {
         place.textContent = found.cost;
         place.title = `$${found.exact} exactly`;
-        return;
+        return Number(found.exact);
       }
       await new Promise((resolve) => { setTimeout(resolve, COST_WAIT_MS); });
     }
     place.textContent = "not settled yet";
+    return null;
   }
 }
