@@ -16,7 +16,7 @@ from xdist.scheduler import LoadFileScheduling
 from tests.suite.durations import ROOT, Durations, read
 
 # One process gets all files of a folder that share something that takes long to start.
-TOGETHER = ("tests/browser/", "tests/inference/conformance/")
+TOGETHER = ("tests/browser/", "tests/inference/conformance/", "tests/release/")
 # Which of the folder's starts a file needs, where there are several: a browser's site has one past.
 KIND = re.compile(r'^PAST = "(\w+)"$', re.MULTILINE)
 
