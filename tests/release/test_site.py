@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+import zipfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from django.test import override_settings
 
 from controlplane.static_files import DOCS_POLICY, StaticFiles
 from tests.release import site
+from tests.release.wheel import DOCUMENTATION_PACKED
 from tests.support.raw import serving_app, told
 
 HOST = b"Host: sluice.example.org\r\nConnection: close\r\n\r\n"
@@ -24,9 +26,12 @@ pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built where a warning, such as a link to nowhere, is an error."""
-    return site.build(tmp_path_factory.mktemp("site") / "docs")
+def built(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As the wheel has it: built where a warning, such as a link to nowhere, is an error."""
+    folder = tmp_path_factory.mktemp("site")
+    with zipfile.ZipFile(wheel) as opened:
+        opened.extractall(folder)
+    return folder / DOCUMENTATION_PACKED
 
 
 def test_every_document_is_a_page_with_what_comes_from_the_code(built: Path) -> None:

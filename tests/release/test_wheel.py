@@ -24,11 +24,6 @@ pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("wheel"))
-
-
-@pytest.fixture(scope="module")
 def sluice(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The command of an empty environment with the wheel, and what it needs from this one."""
     folder = tmp_path_factory.mktemp("installed")

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
 
 from tests.support.loopback import HOST
 from tests.support.servers import make_data_folder
 from tests.support.sluice_run import Started, environment, running
 from tests.support.waiting import wait_for
+from tests.support.warm_console import WarmConsole, warm_console
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -34,14 +36,14 @@ def sluice(data: Path, *words: str, **variables: str) -> subprocess.CompletedPro
     )
 
 
-def told(data: Path, *words: str) -> list[dict[str, Any]]:
-    done = sluice(data, *words, "--json")
+def told(console: WarmConsole, *words: str) -> list[dict[str, Any]]:
+    done = console(*words, "--json")
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def refused(data: Path, *words: str) -> str:
-    done = sluice(data, *words)
+def refused(console: WarmConsole, *words: str) -> str:
+    done = console(*words)
     assert done.returncode != 0 and "Traceback" not in done.stderr
     return done.stderr
 
@@ -56,38 +58,38 @@ def status(started: Started, key: str) -> int:
         connection.close()
 
 
-def _keys(data: Path, started: Started) -> str:
-    (made,) = told(data, "keys", "create", "nightly", *OF_DEMO, "--model", "sluice-5m")
+def _keys(console: WarmConsole, data: Path, started: Started) -> str:
+    (made,) = told(console, "keys", "create", "nightly", *OF_DEMO, "--model", "sluice-5m")
     wait_for(lambda: status(started, made["secret"]) == 200, "the new key")
-    (newer,) = told(data, "keys", "rotate", made["id"], "--overlap-hours", "1")
+    (newer,) = told(console, "keys", "rotate", made["id"], "--overlap-hours", "1")
     wait_for(lambda: status(started, newer["secret"]) == 200, "its successor")
     assert status(started, made["secret"]) == 200
-    (ended,) = told(data, "keys", "revoke", made["id"], "--reason", "a test")
+    (ended,) = told(console, "keys", "revoke", made["id"], "--reason", "a test")
     assert ended["state"] == "revoked"
     wait_for(lambda: status(started, made["secret"]) == 401, "its revocation")
-    listed = told(data, "keys", "list", *OF_DEMO)
+    listed = told(console, "keys", "list", *OF_DEMO)
     assert {made["id"], newer["id"]} <= {each["id"] for each in listed}
     assert not any("secret" in each for each in listed)
     table = sluice(data, "keys", "list", *OF_DEMO).stdout
     assert table.splitlines()[0].split()[:2] == ["id", "label"] and newer["id"] in table
-    assert "orgs list" in refused(data, "keys", "list", "--organization", "Nobody")
-    assert "has no project" in refused(data, "keys", "create", "a", *OF_DEMO, "--project", "b")
-    assert "Must be an id" in refused(data, "keys", "revoke", "nonsense")
-    assert "not found" in refused(data, "keys", "create", "a", *OF_DEMO, "--model", "none")
+    assert "orgs list" in refused(console, "keys", "list", "--organization", "Nobody")
+    assert "has no project" in refused(console, "keys", "create", "a", *OF_DEMO, "--project", "b")
+    assert "Must be an id" in refused(console, "keys", "revoke", "nonsense")
+    assert "not found" in refused(console, "keys", "create", "a", *OF_DEMO, "--model", "none")
     secret: str = newer["secret"]
     return secret
 
 
-def _money(data: Path) -> None:
-    assert "sluice-5m" in {each["name"] for each in told(data, "models", "list")}
-    (demo,) = (each for each in told(data, "orgs", "list") if each["name"] == "Demo")
-    assert demo["balance_nano"] is None and told(data, "wallet", "list") == []
+def _money(console: WarmConsole) -> None:
+    assert "sluice-5m" in {each["name"] for each in told(console, "models", "list")}
+    (demo,) = (each for each in told(console, "orgs", "list") if each["name"] == "Demo")
+    assert demo["balance_nano"] is None and told(console, "wallet", "list") == []
     top_up = ("wallet", "give", "Demo", "--usd", "25.00", "--reason", "transfer 17")
-    assert "--becomes-prepaid" in refused(data, *top_up)
-    (grant,) = told(data, *top_up, "--becomes-prepaid")
+    assert "--becomes-prepaid" in refused(console, *top_up)
+    (grant,) = told(console, *top_up, "--becomes-prepaid")
     assert (grant["amount_nano"], grant["state"]) == (25 * 10**9, "booked")
-    (shown,) = told(data, "wallet", "show", "Demo")
-    (listed,) = told(data, "wallet", "list")
+    (shown,) = told(console, "wallet", "show", "Demo")
+    (listed,) = told(console, "wallet", "list")
     assert shown["balance_nano"] == listed["balance_nano"] == 25 * 10**9
 
 
@@ -114,7 +116,10 @@ def _preflight(started: Started, key: str, folder: Path) -> None:
 def test_the_console_does_all_of_it(tmp_path: Path) -> None:
     with make_data_folder() as name:
         data = Path(name)
-        with running(data) as started:
-            key = _keys(data, started)
+        with (
+            running(data) as started,
+            warm_console(environment(data), settings.BASE_DIR) as console,
+        ):
+            key = _keys(console, data, started)
             _preflight(started, key, tmp_path)
-            _money(data)
+            _money(console)

@@ -6,22 +6,20 @@ import subprocess
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, LiteralString
 
+import psycopg
 import pytest
 
+from controlplane.embedded.layout import embedded_layout
+from controlplane.embedded.postgres import SUPERUSER
 from tests.requirements.test_c13_backup import chat, folders, key_of
-from tests.requirements.test_c13_upgrade import command
 from tests.support.sluice_run import environment, manage, running
 from tests.support.waiting import wait_for
 
 # Real processes are started twice, and some minutes pass where other work is done beside it.
 pytestmark = pytest.mark.timeout(600)
 
-# As who sees every row, whatever the policies.
-ASKED = (
-    "from controlplane.composed.backups.programs import reading_dsn as dsn; import psycopg; "
-    "print(psycopg.connect(dsn(), autocommit=True).execute({!r}).fetchone()[0])"
-)
 COUNT, SWITCH = "SELECT count(*) FROM request_records", "SELECT pg_switch_wal()"
 
 
@@ -37,7 +35,7 @@ def test_the_database_comes_back_as_it_was_at_an_instant() -> None:
             return done.stdout
 
         def requests() -> int:
-            return int(command(data, "shell", "-v", "0", "-c", ASKED.format(COUNT)).stdout)
+            return int(asked(data, COUNT))
 
         with running(data, **archive) as started:
             key = key_of(data)
@@ -54,7 +52,7 @@ def test_the_database_comes_back_as_it_was_at_an_instant() -> None:
             time.sleep(1.0)
             assert chat(started, key) == 200
             wait_for(lambda: requests() == 3, "the row of a request that is to be undone")
-            assert command(data, "shell", "-v", "0", "-c", ASKED.format(SWITCH)).returncode == 0
+            asked(data, SWITCH)
         place = database(data)
         # Too early at first, and then from the same base again.
         for number, instant in enumerate((early, until)):
@@ -64,6 +62,16 @@ def test_the_database_comes_back_as_it_was_at_an_instant() -> None:
         with running(data, **archive) as started:
             assert requests() == 2, "what came after the instant is not there"
             assert chat(started, key) == 200
+
+
+def asked(data: Path, statement: LiteralString) -> Any:
+    """As who sees every row, whatever the policies."""
+    password = (data / "secrets" / "postgres-superuser").read_text().strip()
+    sockets = str(embedded_layout(data).sockets)
+    with psycopg.connect(
+        host=sockets, dbname="sluice", user=SUPERUSER, password=password
+    ) as connection:
+        return connection.execute(statement).fetchone()[0]  # type: ignore[index]
 
 
 def database(data: Path) -> Path:

@@ -36,6 +36,9 @@ from tests.support.product import Child, fresh_data
 from tests.support.servers import Servers, redis_door
 from tests.support.waiting import WAIT_S_MAX, wait_for
 
+# Some minutes where other work is done beside it.
+pytestmark = pytest.mark.timeout(600)
+
 PROMPT, QUERY, HEADER = "umbrella-orchard-prompt", "umbrella-orchard-query", "umbrella-orchard-head"
 PASSWORD, HOOK = "umbrella-orchard-password", "umbrella-orchard-hook"
 LOUD = {"SLUICE_LOG_LEVEL": "DEBUG", "SLUICE_LOG_FORMAT": "json", "SLUICE_WEBHOOKS_PRIVATE": "1"}

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import socket
 
 HOST = "127.0.0.1"
-# Each keeps its port from everybody but the server that is told to listen there.
-_kept: list[socket.socket] = []
 
 
 def reserve_port(ports: int = 1) -> int:
     """A port, or the first of several in a row, that is ours until this process ends.
 
-    Servers that set SO_REUSEADDR, as all do, can listen there, and again after a restart.
+    Its socket keeps it from everybody but servers that set SO_REUSEADDR, as all do: they can listen
+    there, and again after a restart.
     """
     while True:
         row = [_bind(0)]
@@ -23,7 +23,8 @@ def reserve_port(ports: int = 1) -> int:
             for taken in row:
                 taken.close()
             continue
-        _kept.extend(row)
+        for one in row:
+            atexit.register(one.close)
         return first
 
 

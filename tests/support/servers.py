@@ -89,7 +89,8 @@ class Servers:
     watchdog: Watchdog
 
     def stop(self) -> None:
-        """End both; nothing is left running."""
+        """End both; nothing is left running or open."""
+        _leave()
         self.redis.stop()
         self.postgres.stop()
         self.watchdog.stop()
@@ -169,9 +170,13 @@ def drop_database(postgres: Postgres) -> None:
         _forget(postgres)
 
 
-def _forget(postgres: Postgres) -> None:
+def _leave() -> None:
     while _kept:
         _kept.pop().close()
+
+
+def _forget(postgres: Postgres) -> None:
+    _leave()
     _maintain(postgres, "DROP DATABASE IF EXISTS {} WITH (FORCE)", _name())
 
 

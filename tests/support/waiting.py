@@ -11,8 +11,10 @@ from collections.abc import Callable
 UNTIL_S_MAX = 60.0
 # Eleven processes start together on two cores, which others may use, too.
 WAIT_S_MAX = 90.0
-# A look that takes longer is followed by as long a pause.
-POLL_S = 0.005
+# What waits takes the time of what it waits for: it looks less often the longer it has waited, and
+# a look that takes long is followed by a longer pause.
+POLL_S, POLL_S_MAX = 0.005, 0.1
+WAITED_PART, LOOK_TIMES = 1 / 32, 4
 
 
 async def until(true: Callable[[], object], within_s: float = UNTIL_S_MAX) -> float:
@@ -28,7 +30,7 @@ async def until(true: Callable[[], object], within_s: float = UNTIL_S_MAX) -> fl
             return waited_s
         if waited_s > within_s:
             raise TimeoutError(f"not true within {within_s:g} s")
-        await asyncio.sleep(_pause_s(began_s + waited_s))
+        await asyncio.sleep(_pause_s(began_s, waited_s))
 
 
 def wait_for(
@@ -42,8 +44,9 @@ def wait_for(
             return waited_s
         if waited_s > within_s:
             raise TimeoutError(f"no {what} within {within_s:g} s")
-        time.sleep(_pause_s(began_s + waited_s))
+        time.sleep(_pause_s(began_s, waited_s))
 
 
-def _pause_s(looked_s: float) -> float:
-    return max(POLL_S, time.monotonic() - looked_s)
+def _pause_s(began_s: float, waited_s: float) -> float:
+    look_s = time.monotonic() - began_s - waited_s
+    return max(POLL_S, min(POLL_S_MAX, max(waited_s * WAITED_PART, look_s * LOOK_TIMES)), look_s)
