@@ -14,6 +14,7 @@ from django.core.management.base import CommandError
 from controlplane.embedded.processes import RunFile, living
 from controlplane.kernel.clock import monotonic_ns
 from controlplane.kernel.money import nano_from_usd
+from inference.tls import client_context
 
 KEY_VARIABLE = "SLUICE_API_KEY"
 TIMEOUT_S = 120.0
@@ -50,8 +51,12 @@ class Client:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise CommandError(f"{url!r} is not a URL such as http://127.0.0.1:8000.")
-        kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-        self._connection = kind(parts.hostname, parts.port, timeout=TIMEOUT_S)
+        if parts.scheme == "https":
+            self._connection: HTTPConnection = HTTPSConnection(
+                parts.hostname, parts.port, timeout=TIMEOUT_S, context=client_context()
+            )
+        else:
+            self._connection = HTTPConnection(parts.hostname, parts.port, timeout=TIMEOUT_S)
         self._headers = {
             "Authorization": f"Bearer {key}",
             "Content-Type": "application/json",

@@ -1,17 +1,22 @@
 """Redis: channel layer, Celery broker and shared rate counters. It holds no truth."""
 
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote, urlencode
 
 from controlplane.embedded.layout import embedded_layout
 from controlplane.settings import env
 from controlplane.settings.paths import DATA_DIR
 from controlplane.settings.secret_files import SECRETS_GIVEN, kept_secret, needed
+from controlplane.settings.trust import CA_FILE
 
 # An idle receive blocks for 5 s in Redis; the client's own limit of 5 s would end it as an error.
 CHANNEL_SOCKET_SECONDS_MAX = 30
 CELERY_TASK_SECONDS_MAX = 300
 
 _url = env.url("REDIS_URL", ("redis", "rediss", "unix"))
+if _url is not None and _url.scheme == "rediss":
+    # Of its three clients one checks no certificate unless it is told to.
+    _tls = {"ssl_cert_reqs": "required", **({"ssl_ca_certs": CA_FILE} if CA_FILE else {})}
+    _url = _url._replace(query=urlencode({**_tls, **dict(parse_qsl(_url.query))}))
 EMBEDDED_REDIS = _url is None
 _kept = EMBEDDED_REDIS or (SECRETS_GIVEN and _url is not None and _url.password is None)
 _connects = needed("gateway", "web", "worker", "beat")

@@ -19,6 +19,7 @@ from requests.adapters import HTTPAdapter
 from controlplane.core.mail import is_email
 from controlplane.kernel.clock import wall_s
 from controlplane.tenants.people.models import SUBJECT_CHARS_MAX
+from inference.tls import client_context
 
 TIMEOUT_S = 10
 ANSWER_BYTES_MAX = 1 << 20
@@ -110,6 +111,10 @@ def _email(claims: dict[str, Any]) -> str:
 
 class _Bounded(HTTPAdapter):
     """The wire to the provider: bounded in time and size, and never leading elsewhere."""
+
+    def init_poolmanager(self, *args: Any, **options: Any) -> None:
+        """As its base, with the authorities that the installation adds."""
+        super().init_poolmanager(*args, **options, ssl_context=client_context())
 
     def send(self, request: PreparedRequest, *_: Any, **options: Any) -> Response:
         """The whole answer; raises OidcRefused, RequestException."""

@@ -23,6 +23,7 @@ from controlplane.kernel.clock import monotonic_s
 from controlplane.slos.channels.delivery import EMAIL, address_of
 from controlplane.slos.models import EVERYONE, Channel
 from controlplane.tenants.models import Organization
+from inference.tls import client_context
 
 POSTGRES, REDIS = "postgres", "redis"
 PROVIDER, IDENTITY, COLLECTOR, WEBHOOK = "provider", "identity", "collector", "webhook"
@@ -106,9 +107,10 @@ def _secure(target: DialTarget, wire: socket.socket, took: dict[str, Any]) -> No
         secure = wire.recv(1) == SSL_YES
     if not secure:
         return
-    context = ssl.create_default_context()
+    context = client_context()
     if target.kind in STORES:
         # Their own clients check certificates as they are told; here only time is measured.
+        context = ssl.create_default_context()
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     with context.wrap_socket(wire, server_hostname=target.host):
