@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 import redis
 from django.conf import settings
+from django.db import connection
 
 from controlplane.connections.models import Connection
 from controlplane.core.jobs.lives import Life, connect_redis, lives_put, lives_read
@@ -134,8 +135,9 @@ def _targets() -> Iterator[DialTarget]:
 
 
 def _postgres() -> DialTarget:
-    told = settings.DATABASES["default"]
-    host, port = str(told.get("HOST") or "localhost"), int(told.get("PORT") or 5_432)
+    """Of several hosts the one that serves now."""
+    connection.ensure_connection()
+    host, port = connection.connection.info.host, connection.connection.info.port
     path = f"{host}/.s.PGSQL.{port}" if host.startswith("/") else ""
     return DialTarget(POSTGRES, "", host, port, path)
 
