@@ -157,7 +157,6 @@ def secured(
         redis = fronts.enter_context(tls_front(authority, servers.layout.redis_socket))
         stores = {
             **database_urls(f"{NAME}:{postgres}", f"{FULL}&sslrootcert={authority.ca}"),
-            "SLUICE_TRUST_FIRST_DIGEST": "true",
             "REDIS_URL": f"rediss://{redis_login()}{NAME}:{redis}/0",
         }
         plan = Plan(

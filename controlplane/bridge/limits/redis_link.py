@@ -14,6 +14,7 @@ from typing import Any, cast
 import hiredis
 from redis.asyncio.connection import SSLConnection, parse_url
 
+from controlplane.embedded.redis_places import master_url
 from controlplane.gateway.nodes.measured.times import Bound, LearnedBound
 
 HANDSHAKE_S_MAX = 1.0
@@ -49,9 +50,9 @@ class RedisLink(asyncio.Protocol):
         hiredis.HiredisError.
         """
         loop = asyncio.get_running_loop()
-        options: dict[str, Any] = dict(parse_url(url))
-        kind = options.pop("connection_class", None)
         async with asyncio.timeout(HANDSHAKE_S_MAX):
+            options: dict[str, Any] = dict(parse_url(await master_url(url)))
+            kind = options.pop("connection_class", None)
             if "path" in options:
                 _, link = await loop.create_unix_connection(
                     lambda: cls(script, bound), options["path"]

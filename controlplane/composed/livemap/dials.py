@@ -20,6 +20,7 @@ from controlplane.core.jobs.lives import Life, connect_redis, lives_put, lives_r
 from controlplane.core.outbound import NotReached, public_address
 from controlplane.core.permissions import organization_scope
 from controlplane.core.seal import BrokenSeal
+from controlplane.embedded.redis_places import sentinels_of
 from controlplane.kernel.clock import monotonic_s
 from controlplane.slos.channels.delivery import EMAIL, address_of
 from controlplane.slos.models import EVERYONE, Channel
@@ -124,7 +125,10 @@ def _ms_since(began_s: float) -> float:
 
 def _targets() -> Iterator[DialTarget]:
     yield _postgres()
-    yield _target(REDIS, "", settings.REDIS_URL)
+    named = sentinels_of(settings.REDIS_URL)
+    yield (
+        DialTarget(REDIS, "", *named.places[0]) if named else _target(REDIS, "", settings.REDIS_URL)
+    )
     if settings.OIDC_ISSUER:
         yield _target(IDENTITY, _place(settings.OIDC_ISSUER), settings.OIDC_ISSUER)
     if settings.TRACES_ENDPOINT:
