@@ -102,5 +102,7 @@ if needed("gateway", "setup"):
 # Where that archives its write-ahead log, for recovery to an instant; nowhere unless it is named.
 _ARCHIVE = env.text("SLUICE_WAL_ARCHIVE")
 WAL_ARCHIVE = Path(_ARCHIVE).expanduser().absolute() if _ARCHIVE else None
+# The server of `s3://` addresses; that of Amazon where it is not named.
+S3_ENDPOINT = env.address("SLUICE_S3_ENDPOINT", ("https", "http"), chars_max=255)
 # The private server's superuser; it makes the roles and serves nothing else.
 SUPERUSER_PASSWORD = kept_secret("postgres-superuser") if EMBEDDED_DATABASE and needed() else ""
