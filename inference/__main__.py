@@ -35,6 +35,7 @@ from inference.node.options import (
 )
 from inference.node.probe import check
 from inference.node.service import Node
+from inference.tls import client_context
 
 EXIT_MODEL = 1
 EXIT_USAGE = 2
@@ -173,6 +174,10 @@ def node_options(args: argparse.Namespace) -> NodeOptions:
     enrolment = Enrolment(
         url=args.enrol_url or control_plane_url(gateways[0]), name=args.name, pool=args.pool
     )
+    try:
+        client_context()
+    except ValueError as error:
+        raise BadOption(str(error)) from error
     own = credential(os.environ, args.credential_file, enrolment)
     fields_given = {each: getattr(args, each) for each in NODE_FIELDS}
     return NodeOptions(gateways=gateways, credential=own, **fields_given)

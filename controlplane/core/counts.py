@@ -13,6 +13,8 @@ from django.conf import settings
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from controlplane.embedded.redis_places import redis_pool
+
 PREFIX = "sluice:count:"
 # Redis is asked within a request: one that is slow counts as away.
 TIMEOUT_S = 0.25
@@ -44,12 +46,13 @@ class SharedCounts:
 
     def _add_shared(self, key: str, window_s: int) -> int:
         if self._link is None:
-            self._link = redis.Redis.from_url(
+            pool = redis_pool(
                 settings.REDIS_URL,
                 socket_timeout=TIMEOUT_S,
                 socket_connect_timeout=TIMEOUT_S,
                 retry=Retry(NoBackoff(), 0),
             )
+            self._link = redis.Redis(connection_pool=pool)
         with self._link.pipeline() as calls:
             calls.set(key, 0, ex=window_s, nx=True)
             calls.incr(key)

@@ -76,6 +76,20 @@ def password_of(database: Mapping[str, Any]) -> str:
     return Path(database["OPTIONS"]["passfile"]).read_text().strip().rpartition(":")[2]
 
 
+def conninfo_of(database: Mapping[str, Any], **changes: Any) -> str:
+    """Of a connection in the settings, for psycopg and libpq; `changes` replace parts of it."""
+    parts = {
+        "host": database["HOST"],
+        "port": database["PORT"] or None,
+        "dbname": database["NAME"],
+        "user": database["USER"],
+        "password": database["PASSWORD"] or None,
+        **database["OPTIONS"],
+        **changes,
+    }
+    return psycopg.conninfo.make_conninfo("", **parts)
+
+
 def password_change(dsn: str, password: str, publish: Callable[[], None]) -> None:
     """Give the role that signs in with `dsn` another password, and call `publish` just before that
     counts: nobody reads the new one for longer than a commit takes before it is valid.

@@ -10,7 +10,6 @@ from __future__ import annotations
 import http.client
 import ipaddress
 import socket
-import ssl
 from base64 import b64encode
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -21,6 +20,8 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from django.conf import settings
+
+from inference.tls import client_context
 
 LOOK_UP_S_MAX = 3.0
 # Names that their servers answer slowly hold threads of these alone, some 30 s each: the two
@@ -210,8 +211,7 @@ class _CheckedHttps(_Checked):
     def connect(self) -> None:
         """Connect, and let the other side prove its name."""
         super().connect()
-        context = ssl.create_default_context()
-        self.sock = self._wire = wire = context.wrap_socket(
+        self.sock = self._wire = wire = client_context().wrap_socket(
             self.sock, server_hostname=self.host, do_handshake_on_connect=False
         )
         # Where it can be cut: a handshake may drip as well as an answer.

@@ -21,6 +21,7 @@ from controlplane.embedded.layout import (
 )
 from controlplane.embedded.ports import is_free
 from controlplane.embedded.processes import RunFile, living
+from controlplane.embedded.redis_places import redis_pool
 
 PYTHON_MIN = (3, 11)
 # All tests run on the first; the hot path's run on the others.
@@ -118,7 +119,8 @@ def _redis(data: Path, runs: bool) -> DoctorFinding:
     if settings.EMBEDDED_REDIS:
         fix = f"Read {data}/log/redis.log."
     try:
-        with redis.Redis.from_url(settings.REDIS_URL, socket_timeout=REDIS_S_MAX) as client:
+        pool = redis_pool(settings.REDIS_URL, socket_timeout=REDIS_S_MAX)
+        with redis.Redis.from_pool(pool) as client:
             client.ping()
             # The private one's rules refuse INFO to everybody; its version is known.
             version = "" if settings.EMBEDDED_REDIS else str(client.info("server")["redis_version"])

@@ -11,6 +11,7 @@ from django.conf import settings
 from django.core.management.base import CommandError
 
 from controlplane.embedded.processes import RunFile, living
+from inference.tls import client_context
 
 KEY_VARIABLE = "SLUICE_API_KEY"
 TIMEOUT_S = 120.0
@@ -19,8 +20,13 @@ TIMEOUT_S = 120.0
 def post(address: str, key: str, body: bytes, *, agent: str) -> tuple[int, dict[str, Any]]:
     """Status and JSON of the answer to one request; raises CommandError where there is none."""
     parts = urlsplit(checked_url(address))
-    kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-    connection = kind(parts.hostname or "", parts.port, timeout=TIMEOUT_S)
+    host, port = parts.hostname or "", parts.port
+    if parts.scheme == "https":
+        connection: HTTPConnection = HTTPSConnection(
+            host, port, timeout=TIMEOUT_S, context=client_context()
+        )
+    else:
+        connection = HTTPConnection(host, port, timeout=TIMEOUT_S)
     headers = {
         "Authorization": f"Bearer {key}",
         "Content-Type": "application/json",

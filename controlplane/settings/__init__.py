@@ -15,3 +15,4 @@ from controlplane.settings.redis import *
 from controlplane.settings.security import *
 from controlplane.settings.timeouts import *
 from controlplane.settings.traces import *
+from controlplane.settings.trust import *

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import SplitResult, parse_qsl, unquote
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -16,11 +16,16 @@ from controlplane.settings.secret_files import SECRETS_GIVEN, kept_secret, neede
 DATABASE_NAME = "sluice"
 CONNECT_SECONDS_MAX = 5
 SCHEMES = ("postgres", "postgresql")
+DEFAULT_PORT = 5_432
+# Of several hosts the one that takes writes.
+PRIMARY = "read-write"
 
 
 @dataclass(frozen=True)
 class DatabaseServer:
-    """Where PostgreSQL listens: a host with its port, or the folder of a socket."""
+    """Where PostgreSQL listens: a host with its port, or the folder of a socket; or several of
+    either, with commas.
+    """
 
     host: str
     port: str
@@ -33,9 +38,15 @@ def _server(url: SplitResult) -> DatabaseServer:
     if not name:
         raise ImproperlyConfigured("A database's URL must name the database.")
     options = dict(parse_qsl(url.query))
+    # Several hosts are a primary and its standbys, with a port each.
+    places = [urlsplit(f"//{place}") for place in url.netloc.rpartition("@")[2].split(",")]
+    ports = [str(place.port or DEFAULT_PORT) for place in places]
+    host = ",".join(unquote(place.hostname or "") for place in places)
+    port = ",".join(ports) if len(ports) > 1 or places[0].port else ""
     # A socket's folder cannot stand where a host name does, so libpq reads it from the query.
-    host = unquote(url.hostname or "") or options.pop("host", "")
-    port = str(url.port or "") or options.pop("port", "")
+    host, port = host or options.pop("host", ""), port or options.pop("port", "")
+    if "," in host:
+        options.setdefault("target_session_attrs", PRIMARY)
     return DatabaseServer(host, port, name, tuple(options.items()))
 
 
@@ -91,5 +102,7 @@ if needed("gateway", "setup"):
 # Where that archives its write-ahead log, for recovery to an instant; nowhere unless it is named.
 _ARCHIVE = env.text("SLUICE_WAL_ARCHIVE")
 WAL_ARCHIVE = Path(_ARCHIVE).expanduser().absolute() if _ARCHIVE else None
+# The server of `s3://` addresses; that of Amazon where it is not named.
+S3_ENDPOINT = env.address("SLUICE_S3_ENDPOINT", ("https", "http"), chars_max=255)
 # The private server's superuser; it makes the roles and serves nothing else.
 SUPERUSER_PASSWORD = kept_secret("postgres-superuser") if EMBEDDED_DATABASE and needed() else ""

@@ -2,6 +2,7 @@
 
 from controlplane.settings import env
 
+EMAIL_BACKEND = "controlplane.core.mail.TrustingBackend"
 EMAIL_HOST = env.text("SLUICE_EMAIL_HOST")
 EMAIL_PORT = env.integer("SLUICE_EMAIL_PORT", 587, least=1, most=65_535)
 EMAIL_HOST_USER = env.text("SLUICE_EMAIL_USER")

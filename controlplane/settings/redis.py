@@ -1,17 +1,26 @@
 """Redis: channel layer, Celery broker and shared rate counters. It holds no truth."""
 
-from urllib.parse import quote
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode
+
+from django.core.exceptions import ImproperlyConfigured
 
 from controlplane.embedded.layout import embedded_layout
+from controlplane.embedded.redis_places import SENTINEL_SCHEME, sentinels_of
 from controlplane.settings import env
 from controlplane.settings.paths import DATA_DIR
 from controlplane.settings.secret_files import SECRETS_GIVEN, kept_secret, needed
+from controlplane.settings.trust import CA_FILE
 
 # An idle receive blocks for 5 s in Redis; the client's own limit of 5 s would end it as an error.
 CHANNEL_SOCKET_SECONDS_MAX = 30
 CELERY_TASK_SECONDS_MAX = 300
 
-_url = env.url("REDIS_URL", ("redis", "rediss", "unix"))
+_url = env.url("REDIS_URL", ("redis", "rediss", "unix", SENTINEL_SCHEME))
+if _url is not None and _url.scheme == "rediss":
+    # Of its three clients one checks no certificate unless it is told to.
+    _tls = {"ssl_cert_reqs": "required", **({"ssl_ca_certs": CA_FILE} if CA_FILE else {})}
+    _url = _url._replace(query=urlencode({**_tls, **dict(parse_qsl(_url.query))}))
 EMBEDDED_REDIS = _url is None
 _kept = EMBEDDED_REDIS or (SECRETS_GIVEN and _url is not None and _url.password is None)
 _connects = needed("gateway", "web", "worker", "beat")
@@ -26,18 +35,30 @@ elif REDIS_PASSWORD:
 else:
     REDIS_URL = _url.geturl()
 
+try:
+    _named = sentinels_of(REDIS_URL)
+except ValueError as error:
+    raise ImproperlyConfigured(f"REDIS_URL: {error}.") from None
+_host: dict[str, Any] = {"address": REDIS_URL}
+# Celery names Redis' unix sockets its own way.
+CELERY_BROKER_URL = REDIS_URL.replace("unix://", "redis+socket://", 1)
+if _named is not None:
+    _host = {"sentinels": _named.places, "master_name": _named.master, **_named.login}
+    CELERY_BROKER_URL = ";".join(
+        f"sentinel://{_named.authority}{host}:{port}/{_named.login['db']}"
+        for host, port in _named.places
+    )
+    CELERY_BROKER_TRANSPORT_OPTIONS = {"master_name": _named.master}
 CHANNEL_LAYERS = {
     "default": {
         "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
         "CONFIG": {
-            "hosts": [{"address": REDIS_URL, "socket_timeout": CHANNEL_SOCKET_SECONDS_MAX}],
+            "hosts": [{**_host, "socket_timeout": CHANNEL_SOCKET_SECONDS_MAX}],
             "prefix": "sluice",
         },
     }
 }
 
-# Celery names Redis' unix sockets its own way.
-CELERY_BROKER_URL = REDIS_URL.replace("unix://", "redis+socket://", 1)
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_TIME_LIMIT = CELERY_TASK_SECONDS_MAX
 CELERY_TASK_ACKS_LATE = True

@@ -20,6 +20,7 @@ from controlplane.kernel.clock import wall_s
 from controlplane.tenants.people.models import SUBJECT_CHARS_MAX
 from controlplane.tenants.sign_in.identities import Identity
 from controlplane.tenants.sign_in.providers import EMAIL, PROVIDERS_MAX, OidcProvider
+from inference.tls import client_context
 
 TIMEOUT_S = 10
 ANSWER_BYTES_MAX = 1 << 20
@@ -143,6 +144,13 @@ def _groups(provider: OidcProvider, claims: dict[str, Any]) -> frozenset[str]:
 
 class _Bounded(HTTPAdapter):
     """The wire to the provider: bounded in time and size, and never leading elsewhere."""
+
+    def init_poolmanager(self, *args: Any, **options: Any) -> None:
+        """As its base, with the authorities that the installation adds."""
+        super().init_poolmanager(*args, **options, ssl_context=client_context())
+
+    def proxy_manager_for(self, proxy: str, **options: Any) -> Any:
+        return super().proxy_manager_for(proxy, **options, ssl_context=client_context())
 
     def send(self, request: PreparedRequest, *_: Any, **options: Any) -> Response:
         """The whole answer; raises OidcRefused, RequestException."""

@@ -20,6 +20,7 @@ from inference.contract.hosts import (
 )
 from inference.node.enrol import kept_read, kept_write, secret_of
 from inference.node.options import ENROL_VARIABLE, LOCAL_HOSTS, BadOption
+from inference.tls import client_context
 
 ANSWER_BYTES_MAX = 4 << 20
 ANSWER_S_MAX = 10.0
@@ -58,7 +59,11 @@ class ControlPlane:
         # Where nodes dial if no gateway says its own address.
         self.gateway = self._url.replace("http", "ws", 1)
         direct = [urllib.request.ProxyHandler({})] if local else []
-        self._opener = urllib.request.build_opener(_Stay, *direct)
+        try:
+            secure = urllib.request.HTTPSHandler(context=client_context())
+        except ValueError as error:
+            raise BadOption(str(error)) from error
+        self._opener = urllib.request.build_opener(_Stay, secure, *direct)
         self._credential = ""
 
     def enrol(self, environment: Mapping[str, str], data: Path, name: str) -> None:

@@ -22,6 +22,7 @@ from inference.node.options import (
     BadOption,
 )  # fmt: skip
 from inference.secret_files import secret_given
+from inference.tls import client_context
 
 ENROL_PATH = "/api/fleet/enrol"
 ANSWER_BYTES_MAX = 64 * 1024
@@ -87,8 +88,9 @@ def _redeem(token: str, enrolment: Enrolment) -> str:
         headers={"Content-Type": "application/json"},
     )
     direct = [urllib.request.ProxyHandler({})] if address.hostname in LOCAL_HOSTS else []
+    secure = urllib.request.HTTPSHandler(context=client_context())
     try:
-        opener = urllib.request.build_opener(*direct)
+        opener = urllib.request.build_opener(secure, *direct)
         with opener.open(request, timeout=ANSWER_S_MAX) as answer:
             earned = _decoded(answer.read(ANSWER_BYTES_MAX)).credential
     except urllib.error.HTTPError as error:

@@ -27,6 +27,7 @@ from inference.contract.replay import Replay, Resume, Resumed
 from inference.node import options
 from inference.node.options import RESUME_S
 from inference.node.processors import Processors
+from inference.tls import client_context
 
 log = logging.getLogger(__name__)
 
@@ -235,6 +236,7 @@ class GatewayLink:
             open_timeout=options.OPEN_TIMEOUT_S,
             close_timeout=options.CLOSE_TIMEOUT_S,
             proxy=None if local else True,
+            ssl=client_context() if self.url.startswith("wss:") else None,
         ) as connection:
             raw = connection.transport.get_extra_info("socket")
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -9,7 +9,6 @@ from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, Validat
 from django.db import DatabaseError, connection
 
 from controlplane.bridge.configuration.snapshot import SnapshotSource
-from controlplane.bridge.postgres.session import conninfo_from
 from controlplane.catalog import prompts
 from controlplane.catalog.models import PromptTemplate, PromptVersion
 from controlplane.catalog.selectors import (
@@ -20,6 +19,7 @@ from controlplane.catalog.selectors import (
     prompt_versions,
     sample_values,
 )
+from controlplane.core.database_roles import conninfo_of
 from controlplane.core.errors.body import Conflict
 from controlplane.core.permissions import Role, organization_scope
 from controlplane.gateway.snapshot import PromptRecord
@@ -198,7 +198,7 @@ def prepare() -> tuple[str, str]:
 
 async def test_gateways_get_the_newest_published_ones_and_the_trial(database: str) -> None:
     organization, name = await prepare()
-    source = SnapshotSource(conninfo_from(settings.DATABASES["gateway"]), salt_secret=b"s" * 32)
+    source = SnapshotSource(conninfo_of(settings.DATABASES["gateway"]), salt_secret=b"s" * 32)
     source.start()
     try:
         await source.wait_loaded(5)
@@ -213,7 +213,7 @@ async def test_gateways_get_the_newest_published_ones_and_the_trial(database: st
 
 def test_the_gateways_role_reads_no_table_of_them(cast: Cast) -> None:
     with (
-        psycopg.connect(conninfo_from(settings.DATABASES["gateway"])) as gateway,
+        psycopg.connect(conninfo_of(settings.DATABASES["gateway"])) as gateway,
         pytest.raises(psycopg.errors.InsufficientPrivilege),
     ):
         gateway.execute("SELECT * FROM prompt_versions")

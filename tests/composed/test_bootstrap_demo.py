@@ -10,9 +10,9 @@ from django.conf import settings
 from django.core.management import call_command
 
 from controlplane.bridge.configuration.snapshot import SnapshotSource
-from controlplane.bridge.postgres.session import conninfo_from
 from controlplane.catalog.selectors import model_find
 from controlplane.composed.demo import EMBED_MODEL
+from controlplane.core.database_roles import conninfo_of
 from controlplane.embedded.demo import parse
 from controlplane.gateway.snapshot import Limits
 from controlplane.kernel.keys.format import NODE_PREFIX, parse_credential
@@ -70,7 +70,7 @@ def test_a_lost_credential_is_replaced() -> None:
 
 async def test_gateways_can_serve_it() -> None:
     first = await orm(bootstrap)()
-    source = SnapshotSource(conninfo_from(settings.DATABASES["gateway"]), salt_secret=b"s" * 32)
+    source = SnapshotSource(conninfo_of(settings.DATABASES["gateway"]), salt_secret=b"s" * 32)
     source.start()
     try:
         await source.wait_loaded(5)

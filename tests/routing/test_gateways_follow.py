@@ -8,8 +8,8 @@ import pytest
 from django.conf import settings
 
 from controlplane.bridge.configuration.snapshot import SnapshotSource
-from controlplane.bridge.postgres.session import conninfo_from
 from controlplane.core.audit.entries import OPERATOR
+from controlplane.core.database_roles import conninfo_of
 from controlplane.routing.services import RuleVersions
 from tests.support.orm import orm
 from tests.support.rules import generates, make_models, publish
@@ -23,7 +23,7 @@ TO_LARGE = generates("all", "large", aliases=["small", "large"])
 
 @pytest.fixture
 async def source(database: str) -> AsyncIterator[SnapshotSource]:
-    made = SnapshotSource(conninfo_from(settings.DATABASES["gateway"]), salt_secret=b"s" * 32)
+    made = SnapshotSource(conninfo_of(settings.DATABASES["gateway"]), salt_secret=b"s" * 32)
     made.start()
     await made.wait_loaded(5)
     yield made

@@ -42,7 +42,8 @@ def test_urls_replace_the_private_servers(tmp_path: Path) -> None:
     assert app["OPTIONS"]["sslmode"] == "require"
     assert (owner["USER"], owner["PASSWORD"]) == ("boss", "secret")
     assert (gateway["HOST"], gateway["USER"]) == ("db.example", "sluice_gateway")
-    assert facts["redis"] == facts["celery"] == "rediss://:pw@cache.example:6380/2"
+    secure = "rediss://:pw@cache.example:6380/2?ssl_cert_reqs=required"
+    assert facts["redis"] == facts["celery"] == secure
     assert facts["embedded"] == [False, False]
 
 

@@ -13,7 +13,7 @@ import psycopg
 from django.conf import settings
 from psycopg.conninfo import make_conninfo
 
-from controlplane.bridge.postgres.session import conninfo_from
+from controlplane.core.database_roles import conninfo_of
 from controlplane.gateway.ports import Hold, IdempotencyTicket, Settlement
 from controlplane.kernel.ids import new_request_id
 from controlplane.kernel.price import Price, TokenCounts
@@ -36,7 +36,7 @@ PRICE = Price(version=3, input_pico=1_000, cached_pico=100, output_pico=4_000)
 
 def dsn(alias: str = "gateway") -> str:
     """How a role reaches the test's database."""
-    return conninfo_from(settings.DATABASES[alias])
+    return conninfo_of(settings.DATABASES[alias])
 
 
 def superuser_dsn() -> str:

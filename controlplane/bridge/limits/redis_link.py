@@ -7,14 +7,14 @@ flight at a time; a reply that is late or odd ends the connection, so that answe
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Callable
 from hashlib import sha1
 from typing import Any, cast
 
 import hiredis
-from redis.asyncio.connection import parse_url
+from redis.asyncio.connection import SSLConnection, parse_url
 
+from controlplane.embedded.redis_places import master_url
 from controlplane.gateway.nodes.measured.times import Bound, LearnedBound
 
 HANDSHAKE_S_MAX = 1.0
@@ -50,14 +50,15 @@ class RedisLink(asyncio.Protocol):
         hiredis.HiredisError.
         """
         loop = asyncio.get_running_loop()
-        options: dict[str, Any] = dict(parse_url(url))
         async with asyncio.timeout(HANDSHAKE_S_MAX):
+            options: dict[str, Any] = dict(parse_url(await master_url(url)))
+            kind = options.pop("connection_class", None)
             if "path" in options:
                 _, link = await loop.create_unix_connection(
                     lambda: cls(script, bound), options["path"]
                 )
             else:
-                secure = ssl.create_default_context() if url.startswith("rediss:") else None
+                secure = kind(**options).ssl_context.get() if kind is SSLConnection else None
                 _, link = await loop.create_connection(
                     lambda: cls(script, bound),
                     options.get("host", "localhost"),

@@ -7,11 +7,13 @@ of every call; it knows nothing of money.
 
 import asyncio
 from collections.abc import Callable, Mapping
+from itertools import cycle
 from typing import Protocol
 
 import msgspec
 import structlog
 from psycopg import Error, pq
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from controlplane.kernel.clock import monotonic_s
 
@@ -72,7 +74,7 @@ class PostgresLane:
         self, name: str, conninfo: str, source: Source, statements: Mapping[bytes, bytes]
     ) -> None:
         self._name = name
-        self._conninfo = conninfo
+        self._hosts = _by_host(conninfo)
         self._source = source
         self._statements = {**statements, BARRIER: BARRIER_SQL}
         self._wire: Wire | None = None
@@ -101,10 +103,10 @@ class PostgresLane:
     async def _run(self) -> None:
         down_since = monotonic_s()
         logged_at = 0.0
-        while True:
+        for host in cycle(self._hosts):
             try:
                 async with asyncio.timeout(CONNECT_S_MAX):
-                    connection = await _open(self._conninfo, self._statements)
+                    connection = await _open(host, self._statements)
             except (Error, OSError, TimeoutError) as error:
                 self.known_down = True
                 if monotonic_s() - logged_at > LOG_AWAY_S:
@@ -268,6 +270,15 @@ class Wire:
             self._broken.set_result(None)
             self._loop.remove_reader(self._socket)
             self._loop.remove_writer(self._socket)
+
+
+def _by_host(conninfo: str) -> list[str]:
+    """One for each host, tried in turn: libpq would spend all the time on one that is silent."""
+    told = conninfo_to_dict(conninfo)
+    hosts, ports = (str(told.get(name) or "").split(",") for name in ("host", "port"))
+    ports *= len(hosts) if len(ports) == 1 else 1
+    pairs = zip(hosts, ports, strict=True)
+    return [make_conninfo(conninfo, host=host, port=port) for host, port in pairs]
 
 
 async def _open(conninfo: str, statements: Mapping[bytes, bytes]) -> pq.abc.PGconn:

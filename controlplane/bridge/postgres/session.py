@@ -5,7 +5,7 @@ For the ports that ask little; what is written in batches has lanes.
 
 import asyncio
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, ClassVar
 
@@ -27,17 +27,6 @@ IDLE_CHECK_S = 5.0
 Row = tuple[Any, ...]
 Connection = psycopg.AsyncConnection[Row]
 _log = structlog.get_logger(__name__)
-
-
-def conninfo_from(database: Mapping[str, Any]) -> str:
-    return make_conninfo(
-        host=database["HOST"],
-        port=database["PORT"] or None,
-        dbname=database["NAME"],
-        user=database["USER"],
-        password=database["PASSWORD"] or None,
-        **database.get("OPTIONS", {}),
-    )
 
 
 class PostgresSession:

@@ -29,7 +29,6 @@ from controlplane.bridge.money.claims import PostgresClaims
 from controlplane.bridge.money.ledger import PostgresLedger
 from controlplane.bridge.money.settlements import QUEUE_MAX as SETTLEMENTS_MAX
 from controlplane.bridge.money.standings import PostgresStandings
-from controlplane.bridge.postgres.session import conninfo_from
 from controlplane.bridge.process.drain import DrainFirst
 from controlplane.bridge.record.hygiene import PostgresHygiene
 from controlplane.bridge.record.recorder import QUEUE_MAX as ROWS_WAITING_MAX
@@ -37,6 +36,7 @@ from controlplane.bridge.record.recorder import PostgresRecorder
 from controlplane.bridge.record.traces import TraceQueue
 from controlplane.bridge.record.waiting import WaitingSampler
 from controlplane.bridge.safety.client import SafetyClient
+from controlplane.core.database_roles import conninfo_of
 from controlplane.core.jobs.process import ProcessFacts
 from controlplane.gateway.app_state import AppState
 from controlplane.gateway.batches.runner import BatchRunner
@@ -378,4 +378,4 @@ def _traces(instance: str) -> TraceQueue | None:
 
 
 def build_gateway() -> RunningGateway:
-    return RunningGateway(conninfo_from(settings.DATABASES["gateway"]))
+    return RunningGateway(conninfo_of(settings.DATABASES["gateway"]))

@@ -99,14 +99,14 @@ def backups(folder: Path) -> list[Path]:
     )  # fmt: skip
 
 
-def remove_older(folder: Path, keep: int) -> list[Path]:
+def remove_older(folder: Path, keep: int) -> list[str]:
     """Remove all but the newest `keep` whole backups; returns what was removed."""
     old = backups(folder)[:-keep]
     for path in old:
         # Without its manifest a folder is no backup any more, should this end half way.
         (path / MANIFEST).unlink()
         shutil.rmtree(path)
-    return old
+    return [path.name for path in old]
 
 
 def file_facts(partial: Path) -> dict[str, FileFacts]:

@@ -14,7 +14,7 @@ from django.conf import settings
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from controlplane.composed.backups.archive import BackupError
-from controlplane.core.database_roles import password_of
+from controlplane.core.database_roles import conninfo_of, password_of
 from controlplane.embedded.layout import LayoutError, embedded_layout, postgres_folder
 from controlplane.embedded.postgres import SUPERUSER
 
@@ -22,7 +22,6 @@ VERSION_SECONDS_MAX = 10.0
 LOOK_SECONDS = 0.2
 TELL_SECONDS = 5.0
 ERROR_BYTES_MAX = 4_096
-CONNECT_SECONDS_MAX = 5
 
 
 def reading_dsn() -> str:
@@ -117,11 +116,7 @@ def _superuser_dsn() -> str:
 
 def _dsn(alias: str, **login: str) -> str:
     known = settings.DATABASES[alias]
-    named = {"user": known["USER"], "password": password_of(known), **login}
-    options = {"connect_timeout": CONNECT_SECONDS_MAX, **known["OPTIONS"], **named}
-    return make_conninfo(
-        host=known["HOST"], port=known["PORT"] or None, dbname=known["NAME"], **options
-    )
+    return conninfo_of(known, **{"password": password_of(known), **login})
 
 
 def _major(path: Path) -> int:

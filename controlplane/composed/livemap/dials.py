@@ -13,16 +13,19 @@ from urllib.parse import unquote, urlsplit
 
 import redis
 from django.conf import settings
+from django.db import connection
 
 from controlplane.connections.models import Connection
 from controlplane.core.jobs.lives import Life, connect_redis, lives_put, lives_read
 from controlplane.core.outbound import NotReached, WayOut, public_address, way_to
 from controlplane.core.permissions import organization_scope
 from controlplane.core.seal import BrokenSeal
+from controlplane.embedded.redis_places import sentinels_of
 from controlplane.kernel.clock import monotonic_s
 from controlplane.slos.channels.delivery import EMAIL, address_of
 from controlplane.slos.models import EVERYONE, Channel
 from controlplane.tenants.models import Organization
+from inference.tls import client_context
 
 POSTGRES, REDIS = "postgres", "redis"
 PROVIDER, IDENTITY, COLLECTOR, WEBHOOK = "provider", "identity", "collector", "webhook"
@@ -118,9 +121,10 @@ def _secure(target: DialTarget, wire: socket.socket, took: dict[str, Any]) -> No
         secure = wire.recv(1) == SSL_YES
     if not secure:
         return
-    context = ssl.create_default_context()
+    context = client_context()
     if target.kind in STORES:
         # Their own clients check certificates as they are told; here only time is measured.
+        context = ssl.create_default_context()
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     with context.wrap_socket(wire, server_hostname=target.host):
@@ -133,7 +137,10 @@ def _ms_since(began_s: float) -> float:
 
 def _targets() -> Iterator[DialTarget]:
     yield _postgres()
-    yield _target(REDIS, "", settings.REDIS_URL)
+    named = sentinels_of(settings.REDIS_URL)
+    yield (
+        DialTarget(REDIS, "", *named.places[0]) if named else _target(REDIS, "", settings.REDIS_URL)
+    )
     for provider in settings.OIDC_PROVIDERS:
         yield _target(IDENTITY, _place(provider.issuer), provider.issuer)
     if settings.TRACES_ENDPOINT:
@@ -144,8 +151,9 @@ def _targets() -> Iterator[DialTarget]:
 
 
 def _postgres() -> DialTarget:
-    told = settings.DATABASES["default"]
-    host, port = str(told.get("HOST") or "localhost"), int(told.get("PORT") or 5_432)
+    """Of several hosts the one that serves now."""
+    connection.ensure_connection()
+    host, port = connection.connection.info.host, connection.connection.info.port
     path = f"{host}/.s.PGSQL.{port}" if host.startswith("/") else ""
     return DialTarget(POSTGRES, "", host, port, path)
 

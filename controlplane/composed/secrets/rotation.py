@@ -15,11 +15,10 @@ from typing import NamedTuple
 from django.conf import settings
 from django.db.models import Q
 from django.utils import timezone
-from psycopg.conninfo import make_conninfo
 
 from controlplane.connections.keys import keys_reseal
 from controlplane.contents.services import contents_rewrap
-from controlplane.core.database_roles import password_change, password_of
+from controlplane.core.database_roles import conninfo_of, password_change, password_of
 from controlplane.core.permissions import organization_scope
 from controlplane.embedded.layout import REDIS_PROGRAMS, embedded_layout
 from controlplane.embedded.processes import RunFile, end_left_overs, living
@@ -186,11 +185,7 @@ def _password_rotate(name: str) -> str:
         replace_private(_file(name), password + "\n")
         passfile(name)
 
-    dsn = make_conninfo(
-        host=database["HOST"], dbname=database["NAME"], user=database["USER"],
-        password=password_of(database), connect_timeout=database["OPTIONS"]["connect_timeout"],
-    )  # fmt: skip
-    password_change(dsn, password, publish)
+    password_change(conninfo_of(database, password=password_of(database)), password, publish)
     return f"{name} has a new password, which every new connection uses. Nothing is left to do."
 
 

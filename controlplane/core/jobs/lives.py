@@ -17,6 +17,7 @@ from django.conf import settings
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from controlplane.embedded.redis_places import redis_pool
 from controlplane.kernel.clock import monotonic_s, wall_s
 
 # So long the map still shows what has ended without saying so.
@@ -148,4 +149,4 @@ def connect_redis() -> redis.Redis:
 
 @cache
 def _pool(url: str) -> redis.ConnectionPool:
-    return redis.ConnectionPool.from_url(url, **redis_options(Retry))
+    return redis_pool(url, **redis_options(Retry))

@@ -20,6 +20,7 @@ from controlplane.core.jobs.lives import (
     place_name,
     redis_options,
 )
+from controlplane.embedded.redis_places import async_redis_pool
 from controlplane.kernel.clock import monotonic_s
 
 BEAT_S = 1.0
@@ -101,4 +102,4 @@ class ProcessBeat:
 
 
 def _redis() -> Redis:
-    return Redis.from_url(settings.REDIS_URL, **redis_options(Retry))
+    return Redis.from_pool(async_redis_pool(settings.REDIS_URL, **redis_options(Retry)))

@@ -15,6 +15,7 @@ import msgspec
 from controlplane.insights.load.samples import LEFT, OK, LoadSample
 from controlplane.kernel.clock import monotonic_s
 from controlplane.kernel.money import nano_from_usd
+from inference.tls import client_context
 
 CHAT = "/chat/completions"
 CONNECT_S_MAX, ANSWER_S_MAX = 10.0, 120.0
@@ -227,7 +228,7 @@ class LoadClient:
 
     def __init__(self, url: str, key: str) -> None:
         parts = urlsplit(url)
-        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
+        self._tls = client_context() if parts.scheme == "https" else None
         self._host = parts.hostname or ""
         self._port = parts.port or (TLS_PORT if self._tls else PLAIN_PORT)
         self._path, self._key, self._authority = parts.path + CHAT, key, parts.netloc

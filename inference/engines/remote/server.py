@@ -24,6 +24,7 @@ from inference.engines.remote.kinds import AUTO, BEARER, KINDS, kind_at, kind_of
 from inference.engines.remote.patience import Patience, Silence
 from inference.errors import JobRefused, ModelError
 from inference.secret_files import secret_given
+from inference.tls import client_context
 
 KEY_VARIABLE = "SLUICE_UPSTREAM_KEY"
 API_PATH = "/v1"
@@ -200,6 +201,7 @@ class Server:
             ),
             limits=limits,
             transport=transport,
+            verify=client_context(),
             trust_env=urlsplit(options.url).hostname not in LOCAL_HOSTS,
         )
 

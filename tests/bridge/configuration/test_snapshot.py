@@ -17,7 +17,6 @@ from controlplane.billing.ledger.accounts import wallet_id
 from controlplane.bridge.configuration import snapshot
 from controlplane.bridge.configuration.keys import EXPIRED, REVOKED, SnapshotKeys
 from controlplane.bridge.configuration.snapshot import SnapshotSource
-from controlplane.bridge.postgres.session import conninfo_from
 from controlplane.catalog.selectors import model_find
 from controlplane.catalog.services import (
     ModelDraft,
@@ -27,6 +26,7 @@ from controlplane.catalog.services import (
     price_publish,
 )
 from controlplane.core.audit.entries import OPERATOR
+from controlplane.core.database_roles import conninfo_of
 from controlplane.gateway.refusal import Refusal
 from controlplane.gateway.snapshot import Limits
 from controlplane.kernel.rules import PRIORITY_HIGH, Step, Target
@@ -43,7 +43,7 @@ from tests.support.waiting import until
 
 @pytest.fixture
 async def source(database: str) -> AsyncIterator[SnapshotSource]:
-    made = SnapshotSource(conninfo_from(settings.DATABASES["gateway"]), salt_secret=b"s" * 32)
+    made = SnapshotSource(conninfo_of(settings.DATABASES["gateway"]), salt_secret=b"s" * 32)
     made.start()
     await made.wait_loaded(60)
     yield made
@@ -201,7 +201,7 @@ async def test_gateways_forget_keys_an_hour_after_their_end(
     await asyncio.sleep(0.3)
     assert len(source.current.keys) == len(keys)
     await until(lambda: set(source.current.keys) == {keys[2].key_id})
-    again = SnapshotSource(conninfo_from(settings.DATABASES["gateway"]), salt_secret=b"s" * 32)
+    again = SnapshotSource(conninfo_of(settings.DATABASES["gateway"]), salt_secret=b"s" * 32)
     again.start()
     await again.wait_loaded(60)
     await again.close()
@@ -339,7 +339,7 @@ async def test_the_last_snapshot_stays_while_postgresql_is_away(
 
 async def test_the_gateway_role_may_only_call_functions(database: str) -> None:
     connection = await psycopg.AsyncConnection.connect(
-        conninfo_from(settings.DATABASES["gateway"]), autocommit=True
+        conninfo_of(settings.DATABASES["gateway"]), autocommit=True
     )
     async with connection:
         for table in ("api_keys", "projects", "users", "nodes", "node_credentials", "models"):

@@ -13,7 +13,7 @@ from django.conf import settings
 from controlplane.bridge.fleet import gateways
 from controlplane.bridge.fleet.gateways import LEASE_S, GatewayList
 from controlplane.bridge.limits.rate_share import NO_SHARE
-from controlplane.bridge.postgres.session import conninfo_from
+from controlplane.core.database_roles import conninfo_of
 from tests.support.money import rows
 from tests.support.servers import Servers
 from tests.support.waiting import until
@@ -28,7 +28,7 @@ async def make(database: str) -> AsyncIterator[Make]:
 
     def make_list(instance: str) -> GatewayList:
         one = GatewayList(
-            conninfo_from(settings.DATABASES["gateway"]),
+            conninfo_of(settings.DATABASES["gateway"]),
             instance=instance,
             url=f"ws://{instance}/fleet",
             changed=lambda _: None,

@@ -14,8 +14,8 @@ from websockets.exceptions import InvalidStatus
 from controlplane.bridge.fleet import handshakes
 from controlplane.bridge.fleet.handshakes import ADDRESS_ASKING_MAX, Handshakes, TooManyHandshakes
 from controlplane.bridge.fleet.store import FleetStore
-from controlplane.bridge.postgres.session import conninfo_from
 from controlplane.core.audit.entries import OPERATOR
+from controlplane.core.database_roles import conninfo_of
 from controlplane.fleet.services import node_credential_create, node_credential_revoke
 from controlplane.gateway.ports import LedgerAway, NodeIdentity
 from controlplane.kernel.keys.format import NODE_PREFIX, new_credential
@@ -66,7 +66,7 @@ class Dials:
 
 @pytest.fixture
 async def store(database: str) -> AsyncIterator[FleetStore]:
-    made = FleetStore(conninfo_from(settings.DATABASES["gateway"]), pepper=settings.KEY_PEPPER)
+    made = FleetStore(conninfo_of(settings.DATABASES["gateway"]), pepper=settings.KEY_PEPPER)
     made.start()
     await until(lambda: made._connection is not None)
     yield made

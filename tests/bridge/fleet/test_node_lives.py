@@ -13,9 +13,9 @@ from django.utils import timezone
 
 from controlplane.bridge.configuration.snapshot import SnapshotSource
 from controlplane.bridge.fleet.store import FleetStore
-from controlplane.bridge.postgres.session import conninfo_from
 from controlplane.catalog.services import ModelDraft, PriceDraft, model_create, price_publish
 from controlplane.core.audit.entries import OPERATOR
+from controlplane.core.database_roles import conninfo_of
 from controlplane.fleet.models import ModelDigest, Node, NodeConnection, NodeStart, NodeStatus
 from controlplane.fleet.overview import waiting_by_model, waiting_by_pool, waiting_of
 from controlplane.fleet.services import (
@@ -51,7 +51,7 @@ async def open_store(database: str) -> AsyncIterator[Callable[..., FleetStore]]:
     stores: list[FleetStore] = []
 
     def make(**options: Any) -> FleetStore:
-        conninfo = conninfo_from(settings.DATABASES["gateway"])
+        conninfo = conninfo_of(settings.DATABASES["gateway"])
         store = FleetStore(conninfo, pepper=settings.KEY_PEPPER, **options)
         store.start()
         stores.append(store)
@@ -240,7 +240,7 @@ async def test_an_approval_reaches_the_configuration(
     store = open_store()
     store.observe(made.credential.node_id.hex, "connected", offer(A, B))
     await until(lambda: _is({A: "waiting", B: "waiting"}))
-    source = SnapshotSource(conninfo_from(settings.DATABASES["gateway"]), salt_secret=b"s")
+    source = SnapshotSource(conninfo_of(settings.DATABASES["gateway"]), salt_secret=b"s")
     source.start()
     try:
         await source.wait_loaded(SEEN_S_MAX)

@@ -16,9 +16,9 @@ from controlplane.bridge.fleet.store import (
     REVOKED,
     FleetStore,
 )
-from controlplane.bridge.postgres.session import conninfo_from
 from controlplane.catalog.pools import PoolDraft, pool_set
 from controlplane.core.audit.entries import OPERATOR
+from controlplane.core.database_roles import conninfo_of
 from controlplane.fleet.models import Node
 from controlplane.fleet.services import (
     CreatedCredential,
@@ -40,7 +40,7 @@ SEEN_S_MAX = 5.0
 
 @pytest.fixture
 async def store(database: str) -> AsyncIterator[FleetStore]:
-    made = FleetStore(conninfo_from(settings.DATABASES["gateway"]), pepper=settings.KEY_PEPPER)
+    made = FleetStore(conninfo_of(settings.DATABASES["gateway"]), pepper=settings.KEY_PEPPER)
     made.start()
     await connected(made)
     yield made

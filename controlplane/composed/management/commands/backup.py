@@ -11,7 +11,13 @@ from typing import Any
 import psycopg
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from controlplane.composed.backups.archive import BackupBusy, BackupError, remove_older
+from controlplane.composed.backups.archive import (
+    BackupBusy,
+    BackupError,
+    backups,
+    remove_older,
+)
+from controlplane.composed.backups.buckets import SCHEME, Bucket, scratch_folder
 from controlplane.composed.backups.making import make_backup
 from controlplane.composed.backups.point_in_time import make_base
 from controlplane.composed.backups.private_server import answers, private_server
@@ -30,7 +36,7 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("folder", type=Path)
+        parser.add_argument("folder", help="a folder, or s3://bucket/prefix")
         parser.add_argument("--keep", type=_keep, metavar="N", help="then remove all but N newest")
         parser.add_argument("--without-secrets", action="store_true", help="leave secrets out")
         parser.add_argument(
@@ -40,21 +46,36 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        folder: Path = options["folder"].absolute()
+        place: str = options["folder"]
+        folder = Path(place).absolute()
         try:
             if options["base"]:
+                if place.startswith(SCHEME):
+                    raise BackupError("--base writes into a folder; copy that.")
                 make_base(folder, self._say)
                 return
+            bucket = Bucket(place) if place.startswith(SCHEME) else None
             sealing = not options["without_secrets"]
             passphrase = sealing_passphrase() if sealing else None
             with nullcontext() if answers() else private_server(self._say):
-                make_backup(folder, passphrase, self._say)
-            for old in remove_older(folder, options["keep"]) if options["keep"] else []:
-                self._say(f"removed {old.name}")
+                if bucket is None:
+                    make_backup(folder, passphrase, self._say)
+                else:
+                    self._send(bucket, passphrase)
+            if keep := options["keep"]:
+                for old in bucket.remove_older(keep) if bucket else remove_older(folder, keep):
+                    self._say(f"removed {old}")
         except BackupBusy as error:
             raise CommandError(str(error), returncode=BUSY) from error
         except (BackupError, ServerError, LayoutError, OSError, psycopg.Error) as error:
             raise CommandError(str(error), returncode=FAILED) from error
+
+    def _send(self, bucket: Bucket, passphrase: str | None) -> None:
+        with scratch_folder() as folder:
+            make_backup(folder, passphrase, self._say)
+            (backup,) = backups(folder)
+            self._say(f"copying {backup.name} to {bucket.url}")
+            bucket.put_backup(backup)
 
     def _say(self, message: str) -> None:
         self.stdout.write(message)

@@ -4,6 +4,8 @@ Exit status: 0 restored and verified, 1 otherwise.
 """
 
 from argparse import ArgumentTypeError
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import psycopg
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from controlplane.composed.backups.archive import BackupError, find_backup
+from controlplane.composed.backups.buckets import SCHEME, Bucket, scratch_folder
 from controlplane.composed.backups.point_in_time import restore_until
 from controlplane.composed.backups.private_server import private_server
 from controlplane.composed.backups.restoring import restore_backup
@@ -27,7 +30,7 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("folder", type=Path)
+        parser.add_argument("folder", help="a folder, or s3://bucket/prefix")
         parser.add_argument("--without-secrets", action="store_true", help="leave secrets as here")
         parser.add_argument(
             "--until",
@@ -39,16 +42,27 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             if options["until"]:
-                restore_until(options["folder"].absolute(), options["until"], self._say)
+                restore_until(Path(options["folder"]).absolute(), options["until"], self._say)
                 return
             sealed = not options["without_secrets"]
             passphrase = sealing_passphrase() if sealed else None
-            backup = find_backup(options["folder"].absolute())
-            self._say(f"restoring {backup}")
-            with private_server(self._say):
+            with self._found(options["folder"]) as backup, private_server(self._say):
                 restore_backup(backup, passphrase, self._say)
         except (BackupError, ServerError, LayoutError, OSError, psycopg.Error) as error:
             raise CommandError(str(error)) from error
+
+    @contextmanager
+    def _found(self, place: str) -> Iterator[Path]:
+        if place.startswith(SCHEME):
+            bucket = Bucket(place)
+            with scratch_folder() as folder:
+                backup = bucket.fetch_backup(folder)
+                self._say(f"restoring {backup.name} of {bucket.url}")
+                yield backup
+        else:
+            backup = find_backup(Path(place).absolute())
+            self._say(f"restoring {backup}")
+            yield backup
 
     def _say(self, message: str) -> None:
         self.stdout.write(message)

@@ -75,7 +75,4 @@ def _maintenance_dsn() -> str:
     else:
         password = database_roles.password_of(owner)
         login = {"user": owner["USER"], "password": password, "dbname": owner["NAME"]}
-    options = {"connect_timeout": database_roles.CONNECT_SECONDS_MAX, **owner["OPTIONS"]}
-    return psycopg.conninfo.make_conninfo(
-        host=owner["HOST"], port=owner["PORT"] or None, **options, **login
-    )
+    return database_roles.conninfo_of(owner, **login)
