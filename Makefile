@@ -75,7 +75,7 @@ CLIENTS_KIB_MIN := 5000000
 TEST_STAMPS = $(RUN_STAMP) $(EMBED_STAMP) $(DEV_STAMP) $(DOCS_STAMP) tools $(NODE_STAMP) $(VLLM_STAMP) \
 	$(TRITON_STAMP) $(NIXL_STAMP) $(PACKAGING_STAMP) $(CRDS_STAMP)
 
-.PHONY: help torch manifest run test test-fast test-all test-postgres test-durations test-coverage test-mutants test-clients check screenshots test-triton prebuilt docs wheel sbom audit vllm-env bench-gateway bench-check bench-interpreters bench-reference bench-routing size-weights bench-attached bench-batch bench-load bench-soak bench-exports fuzz bench-engine bench-gpu bench-fleet bench-faults bench-money bench-telemetry requirements tools clean
+.PHONY: help torch manifest run test test-fast test-all test-postgres test-durations test-coverage test-mutants test-clients test-install check screenshots test-triton prebuilt docs wheel sbom audit vllm-env bench-gateway bench-check bench-interpreters bench-reference bench-routing size-weights bench-attached bench-batch bench-load bench-soak bench-exports fuzz bench-engine bench-gpu bench-fleet bench-faults bench-money bench-telemetry requirements tools clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -92,13 +92,16 @@ test: $(TEST_STAMPS) check ## Install what tests need, then check everything
 test-fast: $(RUN_STAMP) $(DEV_STAMP) ## The tests that start no server, browser or engine, within a minute
 	$(PY) $(PYTEST) --maxprocesses=$$(nproc) -m fast
 
-test-all: test test-triton test-mutants test-clients ## Everything that tests, an hour and more
+test-all: test test-triton test-mutants test-clients test-install ## Everything that tests, an hour and more
 	@for folder in /usr/lib/postgresql/*/bin; do \
 		test ! -x $$folder/postgres || $(MAKE) -s test-postgres PG=$$folder || exit 1; done
 
 test-postgres: $(RUN_STAMP) $(DEV_STAMP) ## What asks PostgreSQL, on another release of it (PG=/usr/lib/postgresql/15/bin)
 	SLUICE_TEST_POSTGRES=$(PG) $(PY) $(PYTEST) $(wildcard $(addprefix tests/,batches billing blueprint \
 		bridge catalog composed connections core fleet hosts insights quotas routing slos telemetry tenants))
+
+test-install: $(RUN_STAMP) $(DEV_STAMP) $(DOCS_STAMP) ## The wheel in an empty environment, from its installation to the first token, timed
+	$(PY) -m pytest tests/release/first_token.py
 
 test-durations: $(TEST_STAMPS) ## All tests; what each file took decides the order of later runs
 	$(PY) $(PYTEST) --record-durations

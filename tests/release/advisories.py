@@ -108,7 +108,7 @@ def keep(made: dict[str, Any]) -> None:
 
 
 def main(words: list[str]) -> int:
-    """Keep what a clone says, if one is named; then say what is known, and fail where it is much."""
+    """Keep what a clone says, if one is named; then say what is known; fails where something is."""
     if words:
         keep(read(Path(words[0])))
     kept = json.loads(KEPT.read_text())
