@@ -20,6 +20,7 @@ import tempfile
 import tomllib
 import traceback
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -151,9 +152,15 @@ def docker(words: list[str]) -> None:
         raise Wrong(f"no services {unknown}")
 
 
+@cache
+def chart() -> list[dict[str, Any]]:
+    """What the chart makes with its defaults."""
+    return objects(rendered())
+
+
 def kubectl(words: list[str]) -> None:
     """What is named as kind/name is in the rendered chart; what `exec` names is run."""
-    made = objects(rendered())
+    made = chart()
     short = {"deploy": "Deployment", "job": "Job"}
     known = {(one["kind"], one["metadata"]["name"]) for one in made}
     before = words[: words.index("--")] if "--" in words else words
@@ -293,6 +300,7 @@ def serve(path: str) -> None:
     for name, app in get_commands().items():
         if str(app).startswith(APP_PREFIX):
             load_command_class(app, name)
+    chart()
     # Commands have it done before they begin; what it imports is shared.
     run_checks()
     gc.freeze()

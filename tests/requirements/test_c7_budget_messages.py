@@ -1,4 +1,4 @@
-"""C7: requests spend a budget; what it reached is told to each kind of channel, once, and logged."""
+"""C7: requests spend a budget; what it reached is told to each kind of channel once, and logged."""
 
 from __future__ import annotations
 
