@@ -303,11 +303,12 @@ def forget_unreached(budget_id: uuid.UUID) -> None:
 def reached_words(budget: Budget, percent: int) -> tuple[str, str]:
     """What a message says of it: a title, and a text of two sentences."""
     terms = budget.terms
+    spent, available = spent_nano(budget, terms), terms.allowance + terms.carried
     return (
         f"Sluice: {percent} % of a budget is spent",
-        f"Of the budget of the {budget.scope} {budget.id}, {usd_text(spent_nano(budget, terms))} USD"
-        f" of {usd_text(terms.allowance + terms.carried)} USD are spent."
-        f" Period: {terms.period} ({terms.zone}), since {terms.began_at:%Y-%m-%d %H:%M} UTC.",
+        f"Of the budget of the {budget.scope} {budget.id}, {usd_text(spent)} USD of"
+        f" {usd_text(available)} USD are spent. Period: {terms.period} ({terms.zone}), since"
+        f" {terms.began_at:%Y-%m-%d %H:%M} UTC.",
     )
 
 

@@ -18,7 +18,7 @@ from controlplane.slos.models import Channel, Delivery
 
 
 def budgets_tell() -> int:
-    """Note every share that a budget has newly reached, by mail and channels; how many there are."""
+    """Note and tell every share that a budget has newly reached; returns how many."""
     return raise_alerts(budget_queue)
 
 
