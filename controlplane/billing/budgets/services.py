@@ -5,7 +5,7 @@ Enforcement stays one comparison on the budget's row; a turn only moves its limi
 """
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 from typing import NamedTuple
@@ -226,17 +226,24 @@ def check_budget(subject: Subject, draft: BudgetDraft) -> None:
         _check_part(subject, draft)
 
 
-def raise_alerts() -> int:
-    """Note, and tell by mail, every share that a budget has newly reached; returns how many."""
+def raise_alerts(also: Callable[[Budget, int], None]) -> int:
+    """Note, and tell by mail, every share that a budget has newly reached; returns how many.
+
+    `also` is called with a budget and the largest of them, in the transaction that notes them.
+    """
     organizations = organization_ids(user=OPERATOR)
+    raise_one = partial(_raise, also=also)
     return sum(
-        sum(each_alone("raise_alerts", budgets, _raise)) for budgets in _alert_pages(organizations)
+        sum(each_alone("raise_alerts", budgets, raise_one))
+        for budgets in _alert_pages(organizations)
     )
 
 
-def _raise(budget: Budget) -> int:
+def _raise(budget: Budget, *, also: Callable[[Budget, int], None]) -> int:
     with organization_scope([budget.organization]):
         new = [percent for percent in reached(budget) if _note(budget, percent)]
+        if new:
+            also(budget, max(new))
     if new:
         _tell(budget, max(new))
     return len(new)
@@ -292,22 +299,26 @@ def forget_unreached(budget_id: uuid.UUID) -> None:
     alerts.exclude(percent__in=reached(budget)).delete()
 
 
+def reached_words(budget: Budget, percent: int) -> tuple[str, str]:
+    """What a message says of it: a title, and a text of two sentences."""
+    terms = budget.terms
+    spent, available = spent_nano(budget, terms), terms.allowance + terms.carried
+    return (
+        f"Sluice: {percent} % of a budget is spent",
+        f"Of the budget of the {budget.scope} {budget.id}, {usd_text(spent)} USD of"
+        f" {usd_text(available)} USD are spent. Period: {terms.period} ({terms.zone}), since"
+        f" {terms.began_at:%Y-%m-%d %H:%M} UTC.",
+    )
+
+
 def _tell(budget: Budget, percent: int) -> None:
     members = [
         one.membership for one in member_list(actor=OPERATOR, organization_id=budget.organization)
     ]
     to = [one.user.email for one in members if role_allows(Role(one.role), Action.BUDGET_SET)]
-    terms = budget.terms
-    what = f"the {budget.scope} {budget.id}"
+    title, text = reached_words(budget, percent)
     try:
-        send_mail(
-            f"Sluice: {percent} % of a budget is spent",
-            f"Of the budget of {what}, {usd_text(spent_nano(budget, terms))} USD of"
-            f" {usd_text(terms.allowance + terms.carried)} USD are spent."
-            f" Period: {terms.period} ({terms.zone}), since {terms.began_at:%Y-%m-%d %H:%M} UTC.\n",
-            None,
-            to,
-        )
+        send_mail(title, f"{text}\n", None, to)
     except OSError as error:
         # The pages show the alert in any case.
         log.warning(

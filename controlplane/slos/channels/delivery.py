@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 import uuid
+from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from hashlib import sha256
 from http import HTTPStatus
@@ -119,6 +120,20 @@ def signature(secrets: Sequence[str], body: bytes, at_s: int) -> str:
     text = f"{at_s}.".encode() + body
     made = (hmac.new(each.encode(), text, sha256).hexdigest() for each in secrets)
     return ",".join([f"t={at_s}", *(f"v1={each}" for each in made)])
+
+
+def signed(secrets: Sequence[str], message: str, body: bytes, at_s: int) -> dict[str, str]:
+    """The headers of a webhook: our own, and those of Standard Webhooks, whose keys are what the
+    secrets are the base64 of.
+    """
+    text = f"{message}.{at_s}.".encode() + body
+    made = (hmac.digest(b64decode(each), text, sha256) for each in secrets)
+    return {
+        SIGNATURE: signature(secrets, body, at_s),
+        "webhook-id": message,
+        "webhook-timestamp": str(at_s),
+        "webhook-signature": " ".join(f"v1,{b64encode(each).decode()}" for each in made),
+    }
 
 
 def post(address: str, body: bytes, headers: dict[str, str]) -> None:

@@ -11,7 +11,7 @@ from controlplane.kernel.ids import public_id
 from controlplane.kernel.objectives.burn import ABSENT
 from controlplane.slos.channels.delivery import PAGERDUTY, SLACK, TEAMS
 from controlplane.slos.channels.words import ASSIGNED, RECOVERED
-from controlplane.slos.models import Alert, Delivery
+from controlplane.slos.models import Delivery
 
 CARD = "application/vnd.microsoft.card.adaptive"
 CARD_SCHEMA, CARD_VERSION = "http://adaptivecards.io/schemas/adaptive-card.json", "1.4"
@@ -33,19 +33,24 @@ class Posted(NamedTuple):
 def posted(delivery: Delivery, address: str, *, title: str, text: str, link: str) -> Posted:
     """The message of a channel of one of these kinds."""
     alert, event = delivery.alert, delivery.event
+    about = delivery.about
     key = public_id("alert", alert.id) if alert else public_id("delivery", delivery.id)
+    if about:
+        # One there for each period of a budget, whatever was reached in it.
+        key = f"{about['budget']}:{about['began_at']}"
+    severity = alert.severity if alert else about.get("severity", "")
     if delivery.kind == SLACK:
         return Posted(address, {"text": f"*{title}*\n{text}"})
     if delivery.kind == TEAMS:
         return Posted(address, _card(title, text, link))
     base, secret = urldefrag(address)
     if delivery.kind == PAGERDUTY:
-        return Posted(base, _event(secret, key, event) | _told(alert, title, text, link))
+        return Posted(base, _event(secret, key, event) | _told(severity, title, text, link))
     headers = {"Authorization": f"GenieKey {secret}"}
     if done := {RECOVERED: "close", ASSIGNED: "acknowledge"}.get(event):
         path = f"{base.rstrip('/')}/{key}/{done}?identifierType=alias"
         return Posted(path, {"source": SOURCE, "note": title}, headers)
-    return Posted(base, _genie(key, alert, title, text), headers)
+    return Posted(base, _genie(key, severity, title, text), headers)
 
 
 def _card(title: str, text: str, link: str) -> dict[str, Any]:
@@ -69,22 +74,22 @@ def _event(secret: str, key: str, event: str) -> dict[str, Any]:
     return {"routing_key": secret, "event_action": action, "dedup_key": key, "client": "Sluice"}
 
 
-def _told(alert: Alert | None, title: str, text: str, link: str) -> dict[str, Any]:
+def _told(severity: str, title: str, text: str, link: str) -> dict[str, Any]:
     payload = {
         "summary": title,
         "source": SOURCE,
-        "severity": SEVERITIES[alert.severity] if alert else "info",
+        "severity": SEVERITIES.get(severity, "info"),
         "custom_details": {"text": text},
     }
-    links = [{"href": link, "text": "Objective"}] if "://" in link else []
+    links = [{"href": link, "text": "Sluice"}] if "://" in link else []
     return {"payload": payload, "links": links}
 
 
-def _genie(key: str, alert: Alert | None, title: str, text: str) -> dict[str, Any]:
+def _genie(key: str, severity: str, title: str, text: str) -> dict[str, Any]:
     return {
         "message": title[:OPSGENIE_MESSAGE_CHARS_MAX],
         "alias": key,
         "description": text,
         "source": SOURCE,
-        "priority": PRIORITIES[alert.severity] if alert else "P5",
+        "priority": PRIORITIES.get(severity, "P5"),
     }

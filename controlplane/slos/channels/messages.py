@@ -18,14 +18,14 @@ from controlplane.core.permissions import organization_scope
 from controlplane.core.queries import rows
 from controlplane.core.seal import BrokenSeal
 from controlplane.kernel.clock import monotonic_s, wall_s
+from controlplane.kernel.ids import public_id
 from controlplane.slos.channels.delivery import (
     EMAIL,
-    SIGNATURE,
     WEBHOOK,
     address_digest,
     address_of,
     post,
-    signature,
+    signed,
     signing_secrets,
 )
 from controlplane.slos.channels.formats import posted
@@ -147,7 +147,10 @@ def _claim(organization: uuid.UUID, delivery_id: uuid.UUID) -> Delivery | None:
 
 def _deliver(delivery: Delivery) -> None:
     alert, event, address = delivery.alert, delivery.event, address_to(delivery)
-    if alert is None:
+    if about := delivery.about:
+        title, text = about["title"], about["text"]
+        told = {"id": public_id("delivery", delivery.id), **about}
+    elif alert is None:
         title, text, told = TEST_SUBJECT, TEST_WORDS, test_payload(delivery)
     else:
         title, text = subject(alert, event), words(alert, event)
@@ -162,7 +165,7 @@ def _deliver(delivery: Delivery) -> None:
         return
     body = msgspec.json.encode(told)
     secrets = signing_secrets(delivery.channel_id or delivery.id)
-    post(address, body, {SIGNATURE: signature(secrets, body, int(wall_s()))})
+    post(address, body, signed(secrets, told["id"], body, int(wall_s())))
 
 
 def address_to(delivery: Delivery) -> str:

@@ -15,7 +15,7 @@ from controlplane.slos.models import Alert, Delivery, Objective
 from controlplane.slos.runbooks import ABSENT_RUNBOOK, runbook_url
 from controlplane.slos.standings import FIRING
 
-RECOVERED, ASSIGNED, TEST = "recovered", "assigned", "test"
+RECOVERED, ASSIGNED, TEST, BUDGET = "recovered", "assigned", "test", "budget"
 PERCENT_PPM = MILLION / 100
 HOURS_A_DAY, TWO_DAYS_H = 24, 48
 _WINDOWS = {rule.name: rule.long_min for rule in RULES}

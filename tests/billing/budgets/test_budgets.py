@@ -15,6 +15,7 @@ from controlplane.billing.budgets.models import BudgetScope
 from controlplane.billing.budgets.services import BudgetDraft, budget_end, budget_plan, budget_set
 from controlplane.bridge.money.ledger import PostgresLedger
 from controlplane.gateway.ports import BudgetExceeded, Hold
+from controlplane.slos.channels.budgets import budgets_tell
 from controlplane.tenants.keys import apikey_create
 from tests.billing.ledger.test_journal import reverse, verified
 from tests.support.money import make_hold, rows, settlement_of
@@ -204,21 +205,21 @@ async def test_two_workers_turn_a_budget_once(ledger: PostgresLedger, cast: Cast
 async def test_alerts_are_raised_once_and_mailed(ledger: PostgresLedger, cast: Cast) -> None:
     await orm(plan)(cast, 100, period="day", zone=noon_zone(), alerts=(90, 50, 80))
     await spend(ledger, cast, 49)
-    assert await orm(services.raise_alerts)() == 0
+    assert await orm(budgets_tell)() == 0
     await spend(ledger, cast, 31)
-    assert await orm(services.raise_alerts)() == 2
-    assert await orm(services.raise_alerts)() == 0
+    assert await orm(budgets_tell)() == 2
+    assert await orm(budgets_tell)() == 0
     (letter,) = mail.outbox
     assert letter.to == [cast.alice.email]
     assert "80 %" in letter.subject
     # A higher limit can be reached again; a new period too.
     await orm(plan)(cast, 120, period="day", zone=noon_zone(), alerts=(50, 80))
     await spend(ledger, cast, 20)
-    assert await orm(services.raise_alerts)() == 1
+    assert await orm(budgets_tell)() == 1
     await orm(yesterday)(cast)
     await orm(services.turn_budgets)()
     await spend(ledger, cast, 60)
-    assert await orm(services.raise_alerts)() == 1
+    assert await orm(budgets_tell)() == 1
     mail.outbox.clear()
 
 
