@@ -11,7 +11,7 @@ from django.db import connection
 from controlplane.batches.models import Batch
 from controlplane.core.audit.entries import Actor, audit_record
 from controlplane.core.permissions import Action, organization_scope
-from controlplane.tenants.access import require
+from controlplane.tenants.access import permitted
 from controlplane.tenants.models import Project
 
 LISTED_MAX = 50
@@ -21,15 +21,13 @@ DAY_S = 86_400
 
 def batch_list(*, actor: Actor, organization_id: uuid.UUID) -> list[Batch]:
     """The newest `LISTED_MAX`."""
-    require(actor, Action.BATCH_MANAGE, organization_id)
-    with organization_scope([organization_id]):
+    with permitted(actor, Action.BATCH_MANAGE, organization_id):
         return list(Batch.objects.filter(organization=organization_id).order_by("-id")[:LISTED_MAX])
 
 
 def batch_get(*, actor: Actor, organization_id: uuid.UUID, batch_id: uuid.UUID) -> Batch:
     """Raises DoesNotExist for those of others."""
-    require(actor, Action.BATCH_MANAGE, organization_id)
-    with organization_scope([organization_id]):
+    with permitted(actor, Action.BATCH_MANAGE, organization_id):
         return Batch.objects.get(organization=organization_id, id=f"batch_{batch_id.hex}")
 
 

@@ -27,7 +27,7 @@ from controlplane.kernel.contents.kept import FACTS, KeptContent, body_of, facts
 from controlplane.kernel.ids import uuid_asked
 from controlplane.telemetry.reading import bounded_read
 from controlplane.telemetry.selectors_requests import id_floor
-from controlplane.tenants.access import allows, require, role_of
+from controlplane.tenants.access import allows, permitted, require, role_of
 from controlplane.tenants.models import KEEPS_DAYS_MAX, AdminKey, Project, User
 
 FORGET_ROWS_MAX, FORGET_BITES_MAX = 500, 100
@@ -249,8 +249,7 @@ def _read(
 
 
 def _delete(actor: Actor, project: Project, told: Facts, **which: object) -> int:
-    require(actor, Action.CONTENT_DELETE, project.organization_id)
-    with organization_scope([project.organization_id]):
+    with permitted(actor, Action.CONTENT_DELETE, project.organization_id):
         count, _ = KeptContentRow.objects.filter(project=project.id, **which).delete()
         told = {**told, "requests": count}
         audit_record(actor, "content.delete", subject=project, detail=told)

@@ -8,7 +8,7 @@ from django.db.models import Q
 from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action, organization_scope
 from controlplane.quotas.models import RateLimit
-from controlplane.tenants.access import require
+from controlplane.tenants.access import permitted
 from controlplane.tenants.models import User
 from controlplane.tenants.selectors import organization_ids
 
@@ -22,8 +22,7 @@ def rate_limit_map(*, user: User) -> dict[uuid.UUID, RateLimit]:
 
 
 def limit_list(*, actor: Actor, organization_id: uuid.UUID) -> list[RateLimit]:
-    require(actor, Action.ORGANIZATION_VIEW, organization_id)
-    with organization_scope([organization_id]):
+    with permitted(actor, Action.ORGANIZATION_VIEW, organization_id):
         return list(RateLimit.objects.filter(organization_id=organization_id).order_by("id"))
 
 

@@ -92,9 +92,8 @@ def adminkey_create(
 
 def adminkey_revoke(*, actor: Actor, key: AdminKey) -> bool:
     """End a key at once; False where it was ended before."""
-    require(actor, Action.ADMIN_KEY_MANAGE, key.organization_id)
     now = timezone.now()
-    with organization_scope([key.organization_id]):
+    with permitted(actor, Action.ADMIN_KEY_MANAGE, key.organization_id):
         if not AdminKey.objects.filter(id=key.id, revoked_at=None).update(revoked_at=now):
             return False
         audit_record(

@@ -181,8 +181,7 @@ def invitation_create(
 
 def invitation_withdraw(*, actor: Actor, invitation: Invitation) -> bool:
     """End an open invitation. False where it was used or over before."""
-    require(actor, Action.MEMBER_MANAGE, invitation.organization_id)
-    with organization_scope([invitation.organization_id]):
+    with permitted(actor, Action.MEMBER_MANAGE, invitation.organization_id):
         # The condition decides between a withdrawal and a use at the same moment.
         unused = Invitation.objects.filter(UNUSED, id=invitation.id)
         changed = unused.update(withdrawn_at=timezone.now())
