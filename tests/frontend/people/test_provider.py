@@ -241,19 +241,6 @@ def test_entras_addresses_count_where_the_operator_trusts_them(
     assert signed_in_as(client) == cast.bob.email
 
 
-def test_what_is_said_of_one_claim_vouches_for_no_other(
-    cast: Cast, provider: Provider, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`email_verified` is about `email`, and trust about addresses of the domains."""
-    said = {"email_trusted": True, "email_claim": "preferred_username", "domain_claim": "hd"}
-    found = oidc_provider(provider.issuer, domains=["elsewhere.org"], **said)
-    monkeypatch.setattr(settings, "OIDC_PROVIDERS", (found,))
-    claims = {"hd": "elsewhere.org", "preferred_username": cast.bob.email}
-    client = Client()
-    come_back(client, provider, begin(client), **claims, email="eve@elsewhere.org")
-    assert signed_in_as(client) is None
-
-
 def test_an_issuer_of_all_tenants_is_refused(cast: Cast, provider: Provider) -> None:
     provider.says["issuer"] = "https://login.microsoftonline.com/{tenantid}/v2.0"
     assert Client().get(HERE).headers["Location"] == "/sign-in"

@@ -104,3 +104,17 @@ def test_one_that_is_away_leaves_the_other(cast: Cast, both: tuple[Provider, Pro
 def test_one_that_is_not_named_is_not_there(cast: Cast) -> None:
     for path in ("/sign-in/provider/three", "/sign-in/provider/three/done"):
         assert Client().get(path).status_code == 404
+
+
+def test_what_is_said_of_one_claim_vouches_for_no_other(
+    cast: Cast, both: tuple[Provider, Provider], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`email_verified` is about `email`, and trust about addresses of the domains."""
+    said = {"email_trusted": True, "email_claim": "preferred_username", "domain_claim": "hd"}
+    found = oidc_provider(both[0].issuer, id="one", domains=["elsewhere.org"], **said)
+    monkeypatch.setattr(settings, "OIDC_PROVIDERS", (found,))
+    claims = {"hd": "elsewhere.org", "preferred_username": cast.bob.email}
+    client = Client()
+    asked = begin(client, here=ONE)
+    come_back(client, both[0], asked, here=ONE, **claims, email="eve@elsewhere.org")
+    assert signed_in_as(client) is None
