@@ -223,7 +223,8 @@ def redis_cli(words: list[str]) -> None:
         ) as server:
             try:
                 wait_for(door.exists, "Redis")
-                sys.stdout.write(f"{Redis(unix_socket_path=str(door)).execute_command(*words)}\n")
+                client: Any = Redis(unix_socket_path=str(door))
+                sys.stdout.write(f"{client.execute_command(*words)}\n")
             finally:
                 server.terminate()
 

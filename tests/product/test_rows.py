@@ -57,7 +57,7 @@ def deltas(answer: Answer) -> list[str]:
 async def test_p2_a_stream_comes_in_pieces_and_says_what_a_whole_answer_says(
     product: Product, client: httpx2.AsyncClient
 ) -> None:
-    fixed = {"temperature": 0, "seed": 1}
+    fixed: dict[str, Any] = {"temperature": 0, "seed": 1}
     streamed = await chat(client, product, "What is a hold?", stream=True, **fixed)
     whole = await chat(client, product, "What is a hold?", **fixed)
     assert streamed.whole and whole.whole

@@ -83,7 +83,7 @@ def read(clone: Path) -> dict[str, Any]:
     """What is kept of a clone: its date, and advisories that were not withdrawn, by package."""
 
     def git(*words: str) -> str:
-        command = ["git", "-C", clone, *words]
+        command = ["git", "-C", str(clone), *words]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
     packages: dict[str, list[dict[str, Any]]] = {}

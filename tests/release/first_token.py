@@ -64,7 +64,7 @@ def test_from_a_wheel_to_the_first_token(
     with parts.part("torch"):
         subprocess.run(["make", "-s", "torch", f"PYTHON_OF={python}"], cwd=ROOT, check=True)
     with parts.part("the rest"):
-        install = [python, "-m", "pip", "install", "-q", f"{wheel}[{EXTRAS}]"]
+        install = [str(python), "-m", "pip", "install", "-q", f"{wheel}[{EXTRAS}]"]
         subprocess.run(install, check=True)
     sluice = folder / "bin" / "sluice"
     told = subprocess.run([sluice, "--version"], capture_output=True, text=True, check=True)
