@@ -103,7 +103,8 @@ test-postgres: $(RUN_STAMP) $(DEV_STAMP) ## What asks PostgreSQL, on another rel
 		bridge catalog composed connections core fleet hosts insights quotas routing slos telemetry tenants))
 
 test-stores: $(RUN_STAMP) $(DEV_STAMP) $(STORES_STAMP) ## PgBouncer, TLS of PostgreSQL and Redis, S3-compatible storage (installs them, 0.3 GB)
-	PYTHONPATH=$(STORES) $(PY) -m pytest $(addprefix tests/stores/real_,s3.py pgbouncer.py)
+	@ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || { $(call apt,postgresql); }
+	PYTHONPATH=$(STORES) $(PY) -m pytest $(addprefix tests/stores/real_,s3.py pgbouncer.py tls.py)
 
 test-durations: $(TEST_STAMPS) ## All tests; what each file took decides the order of later runs
 	$(PY) $(PYTEST) --record-durations
