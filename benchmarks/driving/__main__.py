@@ -25,7 +25,7 @@ from controlplane.insights.load.workloads import OUTPUT_TOKENS, PROMPT_TOKENS
 from tests.support.shipped import SHIPPED
 from tests.support.vllm_server import ENVIRONMENT, vllm_name, vllm_python, vllm_server
 
-PAIRS, STREAMS, REQUESTS = 5, 2, 24
+PAIRS, STREAMS, REQUESTS = 8, 2, 36
 # What its chat template adds to a prompt.
 TEMPLATE_TOKENS = 5
 RATE, RATE_S, TOKENS, GAP_MS = 500, 20, 16, 20
@@ -79,25 +79,28 @@ def asked_by_vllm(folder: Path, url: str, number: int) -> Figures:
 
 
 def agree(recorder: Recorder, folder: Path) -> Figures:
-    """Ours to theirs, of the medians of all runs but the first of each."""
+    """Ours to theirs: medians over all pairs but the first, who is first taking turns.
+
+    The server grows faster or slower over minutes, so a run is divided by the one beside it.
+    """
     vllm_name(folder / "names")
     with vllm_server(folder / "vllm.log", "--no-enable-prefix-caching") as server:
         first = psutil.Process(server.process.pid)
         for each in (first, *first.children(recursive=True)):
             pin(each.pid, GATEWAY_CORE)
         for number in range(PAIRS + 1):
-            for side, ask in (("ours", asked_by_us), ("vllm", asked_by_vllm)):
+            sides = [("ours", asked_by_us), ("vllm", asked_by_vllm)]
+            for side, ask in reversed(sides) if number % 2 else sides:
                 found = ask(folder, server.url, number)
                 print(side, {name: round(value, 2) for name, value in found.items()}, flush=True)
                 if number:
                     recorder.keep(side, found)
 
-    def median(side: str, name: str) -> float:
-        values: list[float] = [row[name] for row in recorder.passes[side]]
-        return statistics.median(values)
-
-    names = recorder.passes["ours"][0]
-    return {name: round(median("ours", name) / median("vllm", name), 4) for name in names}
+    pairs = list(zip(recorder.passes["ours"], recorder.passes["vllm"], strict=True))
+    return {
+        name: round(statistics.median(mine[name] / theirs[name] for mine, theirs in pairs), 4)
+        for name in pairs[0][0]
+    }
 
 
 def drive(recorder: Recorder, folder: Path) -> Figures:

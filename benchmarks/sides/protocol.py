@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from math import inf
 from typing import Any
 
-from benchmarks.load import percentile
+from controlplane.insights.load.samples import percentile
 
 # A child that takes longer is killed, unless its own rate tells that its work takes longer; vLLM
 # compiles before it is ready.

@@ -135,6 +135,24 @@ def test_what_is_set_elsewhere_is_replaced_there(monkeypatch: pytest.MonkeyPatch
         secret_rotate("factor-key")
 
 
+def test_what_a_secret_given_from_outside_sealed_is_sealed_again(
+    database: str, turn: Turn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = make_connection()
+    key_add(actor=OPERATOR, connection=connection, secret=SECRET)
+    monkeypatch.setattr(rotation, "SECRETS_GIVEN", True)
+    assert "no earlier value" in secret_settle("connection-key")
+    monkeypatch.setattr(rotation, "SECRETS_GIVEN", False)
+    turn("connection-key")
+    monkeypatch.setattr(rotation, "SECRETS_GIVEN", True)
+    told = secret_settle("connection-key")
+    assert told.startswith("1 sealed again") and told.endswith("connection-key.before.")
+    # The file is another's, who takes the value out.
+    assert (Path(settings.SECRETS_DIR) / "connection-key.before").read_text().strip()
+    forget(monkeypatch, "CONNECTION_KEYS_BEFORE")
+    assert key_opened(keys_active(connection).get()) == SECRET
+
+
 def test_no_earlier_value_is_lost_however_often_one_rotates(turn: Turn) -> None:
     folder = Path(settings.SECRETS_DIR)
     first = (folder / "webhook-key").read_text().strip()

@@ -107,7 +107,10 @@ def secret_settle(name: str, *, despite_keys: bool = False) -> str:
     """Forget earlier values, and seal again what they sealed; raises SecretError.
 
     Of the pepper only where no key is left that was made under an earlier one, or `despite_keys`.
+    A secret that is given from outside is forgotten there, so of those only seals are made anew.
     """
+    if TURNING[name].reseal and (place := _given(name)):
+        return _sealed_again(name, place)
     turning = _here(name)
     if not _before(name).exists():
         return f"{name} has no earlier value."
@@ -131,6 +134,22 @@ def webhooks_told() -> str:
         found = list(Channel.objects.filter(kind=WEBHOOK).order_by("organization", "id"))
     lines = (f"{names[c.organization]}  {c.shown}  {signing_secret(c.id)}" for c in found)
     return "\n".join(lines) or "There is no webhook."
+
+
+def _sealed_again(name: str, place: str) -> str:
+    turning = TURNING[name]
+    assert turning.reseal is not None
+    if not secrets_before(turning.variable, name):
+        return f"{name} has no earlier value in {place}."
+    count = turning.reseal()
+    return f"{count} sealed again under the present {name}. Take its earlier values out of {place}."
+
+
+def _given(name: str) -> str:
+    """Where a secret's earlier values are, if not in this installation's own folder."""
+    if name in FROM_VARIABLES:
+        return f"{TURNING[name].variable}_BEFORE"
+    return f"{settings.SECRETS_DIR}/{name}{BEFORE}" if SECRETS_GIVEN else ""
 
 
 def _here(name: str) -> TurningSecret:
