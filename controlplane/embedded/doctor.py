@@ -19,6 +19,7 @@ from controlplane.embedded.layout import (
     postgres_folder,
     redis_program,
 )
+from controlplane.embedded.poolers import POOLED, POOLED_FIX, pooled_by_transaction
 from controlplane.embedded.ports import is_free
 from controlplane.embedded.processes import RunFile, living
 from controlplane.embedded.redis_places import redis_pool
@@ -102,10 +103,13 @@ def _postgres(data: Path, runs: bool) -> DoctorFinding:
         with connection.cursor() as cursor:
             cursor.execute("SHOW server_version_num")
             major = int(cursor.fetchone()[0]) // 10_000
+        pooled = pooled_by_transaction()
     except (Error, psycopg.Error) as error:
         return DoctorFinding("PostgreSQL", str(error).strip().splitlines()[0], fix)
     finally:
         connection.close()
+    if pooled:
+        return DoctorFinding("PostgreSQL", f"{' and '.join(pooled)}: {POOLED}", POOLED_FIX)
     old = major < POSTGRES_MIN
     return DoctorFinding(
         "PostgreSQL", f"{major}, answers", f"Use {POSTGRES_MIN} or newer." if old else ""

@@ -5,9 +5,13 @@ from django.core.exceptions import ImproperlyConfigured
 from controlplane.settings import env
 from inference.tls import CA_VARIABLE, client_context
 
-CA_FILE = env.text(CA_VARIABLE)
-if CA_FILE:
+
+def _ca_file() -> str:
     try:
         client_context()
     except ValueError as error:
         raise ImproperlyConfigured(f"{error}.") from None
+    return env.text(CA_VARIABLE)
+
+
+CA_FILE = _ca_file()

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from django.conf import settings
 
 PRINT = (
@@ -52,6 +53,30 @@ def test_a_socket_folder_may_be_named_in_the_query(tmp_path: Path) -> None:
     app = read_settings(tmp_path, DATABASE_URL=url)["db"]["default"]
     assert (app["HOST"], app["PORT"]) == ("/srv/pg", "5433")
     assert app["OPTIONS"] == {"connect_timeout": 5, "application_name": "x"}
+
+
+def test_several_hosts_are_a_primary_and_its_standbys(tmp_path: Path) -> None:
+    url = "postgresql://sluice_app:p%40ss@db1,[::1]:6432/prod"
+    app = read_settings(tmp_path, DATABASE_URL=url)["db"]["default"]
+    assert (app["HOST"], app["PORT"], app["PASSWORD"]) == ("db1,::1", "5432,6432", "p@ss")
+    assert app["OPTIONS"]["target_session_attrs"] == "read-write"
+    asked = read_settings(tmp_path, DATABASE_URL=f"{url}?target_session_attrs=primary")
+    assert asked["db"]["default"]["OPTIONS"]["target_session_attrs"] == "primary"
+
+
+def test_sentinels_are_named_with_their_master(tmp_path: Path) -> None:
+    url = "redis+sentinel://:p%40ss@s1,s2:26380/main/2"
+    facts = read_settings(tmp_path, REDIS_URL=url)
+    assert facts["redis"] == url and not facts["embedded"][1]
+    places = [f"sentinel://:p%40ss@{place}/2" for place in ("s1:26379", "s2:26380")]
+    assert facts["celery"] == ";".join(places)
+
+
+@pytest.mark.parametrize("rest", ["s1:26379", "s1/main?ssl=1", "s1,/main", "s1/main/two"])
+def test_sentinels_that_say_too_little_are_refused_by_name(tmp_path: Path, rest: str) -> None:
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        read_settings(tmp_path, REDIS_URL=f"redis+sentinel://{rest}")
+    assert b"ImproperlyConfigured: REDIS_URL: " in failed.value.stderr
 
 
 def test_without_urls_sockets_of_the_data_folder_are_used(tmp_path: Path) -> None:

@@ -52,9 +52,8 @@ class Bucket:
         except ImportError as error:
             raise BackupError("s3:// needs obstore: pip install 'sluice[s3]'.") from error
         self.url, self._obstore = url.rstrip("/"), obstore
-        trusted = (
-            {"root_certificate": Path(settings.CA_FILE).read_text()} if settings.CA_FILE else {}
-        )
+        ca = settings.CA_FILE
+        trusted = {"root_certificate": Path(ca).read_text()} if ca else {}
         given = {"endpoint": settings.S3_ENDPOINT} if settings.S3_ENDPOINT else {}
         with self._told():
             self._store: Any = obstore.store.S3Store(

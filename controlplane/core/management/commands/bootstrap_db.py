@@ -8,6 +8,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 
 from controlplane.core import database_roles
+from controlplane.embedded.poolers import POOLED, POOLED_FIX, pooled_by_transaction
 from controlplane.embedded.postgres import SUPERUSER
 
 
@@ -20,6 +21,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             made = database_roles.bootstrap(_maintenance_dsn(), _wanted())
+            pooled = [] if settings.EMBEDDED_DATABASE else pooled_by_transaction()
         except database_roles.MissingRights as error:
             statements = "\n".join(error.statements)
             raise CommandError(
@@ -30,6 +32,8 @@ class Command(BaseCommand):
             raise CommandError(
                 f"PostgreSQL refuses the connection: {error}\n{_first_steps()}"
             ) from error
+        if pooled:
+            raise CommandError(f"{' and '.join(pooled)}: {POOLED}. {POOLED_FIX}")
         for name in made if options["verbosity"] else []:
             self.stdout.write(f"made {name}")
 
