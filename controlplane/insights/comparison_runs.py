@@ -40,17 +40,11 @@ def comparison_start(
     argv = [sys.executable, "manage.py", "sluice", "compare", "--url", url]
     argv += ["--large", models[0], "--small", models[1], "--seconds", str(SECONDS)]
     argv += ["--requests", str(requests)]
-    process = subprocess.Popen(
-        argv,
-        cwd=settings.BASE_DIR,
-        env={**os.environ, KEY_VARIABLE: token},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
+    _runs[:] = [subprocess.Popen(
+        argv, cwd=settings.BASE_DIR, env={**os.environ, KEY_VARIABLE: token}, text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         errors="replace",
-    )
-    _runs[:] = [process]
+    )]  # fmt: skip
     _said.clear()
 
 

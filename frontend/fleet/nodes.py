@@ -31,7 +31,7 @@ BREAKERS = {"open": ("bad", "open"), "half_open": ("warn", "trying"), "closed": 
 
 
 # Of one pool; others are found by name.
-NODES_DRAWN_MAX = 100
+NODES_DRAWN_MAX = 50
 # What can be done with a node, and what is likeliest in a state.
 ACTIONS = {
     "approve": "Approve",

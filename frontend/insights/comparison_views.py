@@ -11,13 +11,8 @@ from django.utils.cache import patch_vary_headers
 from controlplane.catalog.models import Task
 from controlplane.catalog.selectors import model_list
 from controlplane.core.permissions import Action
+from controlplane.insights import comparison_runs as runs
 from controlplane.insights.compare import WayResult
-from controlplane.insights.comparison_runs import (
-    REQUESTS_MAX,
-    SECONDS,
-    comparison_start,
-    comparison_state,
-)
 from controlplane.insights.comparisons import comparison_list
 from frontend.shared import formats
 from frontend.shared.access import Viewer, page, show
@@ -56,7 +51,9 @@ class ComparisonForm(forms.Form):
 
     project = forms.ChoiceField()
     large, small = (forms.ChoiceField(required=False) for _ in range(2))
-    requests = forms.IntegerField(min_value=1, max_value=REQUESTS_MAX, initial=REQUESTS_MAX)
+    requests = forms.IntegerField(
+        min_value=1, max_value=runs.REQUESTS_MAX, initial=runs.REQUESTS_MAX
+    )
 
     def __init__(self, viewer: Viewer, given: dict[str, Any] | None = None) -> None:
         super().__init__(given)
@@ -86,28 +83,24 @@ def comparison_run(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 
     def start() -> bool:
         given = form.cleaned_data
-        comparison_start(
-            actor=viewer.user,
-            project=form.projects[given["project"]],
-            url=gateway_url(request),
-            large=given["large"] or None,
-            small=given["small"] or None,
-            requests=given["requests"],
-        )
+        runs.comparison_start(
+            actor=viewer.user, project=form.projects[given["project"]], url=gateway_url(request),
+            large=given["large"] or None, small=given["small"] or None, requests=given["requests"],
+        )  # fmt: skip
         return True
 
     return redirect("comparison") if made_by(form, start) else _page(request, viewer, form)
 
 
 def _kept() -> dict[str, Any]:
-    running, failed = comparison_state()
+    running, failed = runs.comparison_state()
     kept = [(one, [ShownWay(way, one.ways[0]) for way in one.ways]) for one in comparison_list()]
-    return {"kept": kept, "running": running, "failed": failed, "seconds": SECONDS}
+    return {"kept": kept, "running": running, "failed": failed, "seconds": runs.SECONDS}
 
 
 def _page(request: HttpRequest, viewer: Viewer, form: ComparisonForm | None) -> HttpResponse:
-    runs = viewer.may(Action.FLEET_MANAGE) and viewer.plays
-    form = form or (ComparisonForm(viewer) if runs else None)
+    starts = viewer.may(Action.FLEET_MANAGE) and viewer.plays
+    form = form or (ComparisonForm(viewer) if starts else None)
     context = {"tab": "comparison", "form": form, "poll_ms": POLL_MS, **_kept()}
     errors = form.errors if form else None
     return show(request, viewer, "insights", "insights/comparison.html", context, errors)

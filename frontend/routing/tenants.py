@@ -6,17 +6,12 @@ from typing import Any
 from controlplane.kernel.ids import public_id, uuid_of
 from controlplane.kernel.rules import TENANTS, RouteRule
 from controlplane.routing import selectors
-from controlplane.tenants.selectors import (
-    organization_names,
-    organizations_by_name,
-    project_names,
-    projects_by_name,
-)
+from controlplane.tenants import selectors as tenants
 from frontend.routing import rows
 from frontend.shared.access import Viewer
 
-_NAMES_OF = {"organizations": organization_names, "projects": project_names}
-_BY_NAME = {"organizations": organizations_by_name, "projects": projects_by_name}
+_NAMES_OF = {"organizations": tenants.organization_names, "projects": tenants.project_names}
+_BY_NAME = {"organizations": tenants.organizations_by_name, "projects": tenants.projects_by_name}
 
 
 def words(viewer: Viewer, rules: Sequence[RouteRule]) -> list[rows.RuleRow]:
@@ -29,8 +24,8 @@ def tenant_names(viewer: Viewer, rules: Sequence[RouteRule]) -> dict[str, str]:
     if not named and not projects:
         return {}
     known = {
-        **organization_names(actor=viewer.user, ids=selectors.hex_ids(named)),
-        **project_names(actor=viewer.user, ids=selectors.hex_ids(projects)),
+        **tenants.organization_names(actor=viewer.user, ids=selectors.hex_ids(named)),
+        **tenants.project_names(actor=viewer.user, ids=selectors.hex_ids(projects)),
     }
     return {one.hex: name for one, name in known.items()}
 

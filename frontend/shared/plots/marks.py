@@ -43,16 +43,11 @@ def _line(mark: Mark) -> dict[str, Any]:
 def _number(marks: Sequence[Mark], places: list[int], edge: datetime) -> dict[str, Any]:
     first, last = places[0] + 1, places[-1] + 1
     return {
-        "x": _moment(marks[places[0]]),
-        "y": 1,
-        "yref": "paper",
-        "yanchor": "top",
+        "x": _moment(marks[places[0]]), "y": 1, "yref": "paper", "yanchor": "top",
         "xanchor": "right" if marks[places[0]].at > edge else "left",
-        "text": str(first) if first == last else f"{first}–{last}",
-        "hovertext": "<br>".join(plain(marks[each].text) for each in places),
-        "showarrow": False,
-        "font": {"size": 10},
-    }
+        "text": str(first) if first == last else f"{first}–{last}", "showarrow": False,
+        "hovertext": "<br>".join(plain(marks[each].text) for each in places), "font": {"size": 10},
+    }  # fmt: skip
 
 
 def _moment(mark: Mark) -> str:
