@@ -7,5 +7,5 @@ from controlplane.tenants.sign_in.providers import providers_read
 
 try:
     OIDC_PROVIDERS = providers_read(env.text("SLUICE_OIDC_PROVIDERS", "[]"))
-except ValueError as error:
-    raise ImproperlyConfigured(f"SLUICE_OIDC_PROVIDERS: {error}.") from None
+except ValueError as _error:
+    raise ImproperlyConfigured(f"SLUICE_OIDC_PROVIDERS: {_error}.") from None
