@@ -148,6 +148,7 @@ FREE = frozenset(
         "POST /account/password",
         "POST /account/sessions/others",
         # A note of what is so
+        "POST /insights/comparison/run",
         "POST /insights/capacity/keep",
         "POST /api/insights/capacity/revisions",
         "POST /account/sessions/<session:session_id>",
