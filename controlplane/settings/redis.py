@@ -37,8 +37,8 @@ else:
 
 try:
     _named = sentinels_of(REDIS_URL)
-except ValueError as error:
-    raise ImproperlyConfigured(f"REDIS_URL: {error}.") from None
+except ValueError as _error:
+    raise ImproperlyConfigured(f"REDIS_URL: {_error}.") from None
 _host: dict[str, Any] = {"address": REDIS_URL}
 # Celery names Redis' unix sockets its own way.
 CELERY_BROKER_URL = REDIS_URL.replace("unix://", "redis+socket://", 1)

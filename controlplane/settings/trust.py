@@ -9,5 +9,5 @@ CA_FILE = env.text(CA_VARIABLE)
 if CA_FILE:
     try:
         client_context()
-    except ValueError as error:
-        raise ImproperlyConfigured(f"{error}.") from None
+    except ValueError as _error:
+        raise ImproperlyConfigured(f"{_error}.") from None
