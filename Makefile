@@ -240,8 +240,8 @@ requirements: $(DEV_STAMP) ## Compile requirements/*.in to hashed lists that agr
 		--generate-hashes --no-annotate --no-header $(UV_FLAGS) triton.in -o triton.txt
 	@cd requirements && ../$(PY) -m uv pip compile -q --universal --python-version 3.11 --no-deps \
 		--generate-hashes --no-annotate --no-header $(UV_FLAGS) nixl.in -o nixl.txt
-	@cd requirements && ../$(PY) -m uv pip compile -q --universal --python-version 3.11 \
-		--generate-hashes --no-annotate --no-header $(UV_FLAGS) stores.in -o stores.txt
+	@cd requirements && for name in s3 stores; do ../$(PY) -m uv pip compile -q --universal --python-version 3.11 \
+		--generate-hashes --no-annotate --no-header $(UV_FLAGS) $$name.in -o $$name.txt; done
 	@cd requirements && ../$(PY) -m uv pip compile -q --universal --python-version 3.11 --no-deps \
 		--generate-hashes --no-annotate --no-header $(UV_FLAGS) packaging.in -o packaging.txt
 	@cd requirements && ../$(PY) -m uv pip compile -q --universal --python-version 3.11 \

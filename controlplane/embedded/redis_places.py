@@ -4,13 +4,15 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 import redis
+import redis.asyncio.sentinel
+import redis.sentinel
 from redis.asyncio import ConnectionPool as AsyncPool
 from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import Sentinel as AsyncSentinel
-from redis.asyncio.sentinel import SentinelConnectionPool as AsyncSentinelPool
 from redis.backoff import NoBackoff
-from redis.sentinel import Sentinel, SentinelConnectionPool
 
+# Without types of their own.
+_kit: Any = redis.sentinel
+_async_kit: Any = redis.asyncio.sentinel
 SENTINEL_SCHEME = "redis+sentinel"
 SENTINEL_PORT = 26_379
 # A silent one must not cost the time in which another would answer.
@@ -55,16 +57,22 @@ def redis_pool(url: str, **options: Any) -> redis.ConnectionPool:
     """Connections of redis-py with these options."""
     if (named := sentinels_of(url)) is None:
         return redis.ConnectionPool.from_url(url, **options)
-    asked = Sentinel(named.places, sentinel_kwargs=options)
-    return SentinelConnectionPool(named.master, asked, **named.login, **options)
+    asked = _kit.Sentinel(named.places, sentinel_kwargs=options)
+    made: redis.ConnectionPool = _kit.SentinelConnectionPool(
+        named.master, asked, **named.login, **options
+    )
+    return made
 
 
 def async_redis_pool(url: str, **options: Any) -> AsyncPool:
     """The same for event loops."""
     if (named := sentinels_of(url)) is None:
         return AsyncPool.from_url(url, **options)
-    asked = AsyncSentinel(named.places, sentinel_kwargs=options)
-    return AsyncSentinelPool(named.master, asked, **named.login, **options)
+    asked = _async_kit.Sentinel(named.places, sentinel_kwargs=options)
+    made: AsyncPool = _async_kit.SentinelConnectionPool(
+        named.master, asked, **named.login, **options
+    )
+    return made
 
 
 async def master_url(url: str) -> str:
@@ -72,7 +80,7 @@ async def master_url(url: str) -> str:
     if (named := sentinels_of(url)) is None:
         return url
     once = {"socket_timeout": SENTINEL_S_MAX, "retry": Retry(NoBackoff(), 0)}
-    asked = AsyncSentinel(named.places, sentinel_kwargs=once)
+    asked = _async_kit.Sentinel(named.places, sentinel_kwargs=once)
     try:
         host, port = await asked.discover_master(named.master)
     except redis.RedisError as error:

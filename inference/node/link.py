@@ -1,7 +1,5 @@
 """One WebSocket to one gateway: dial until stopped, say hello, then frames both ways.
-
-What the frames mean to jobs and engine is the hub's business.
-"""
+What the frames mean to jobs and engine is the hub's business."""
 
 from __future__ import annotations
 
@@ -25,7 +23,6 @@ from inference.contract import frames
 from inference.contract.codec import BadFrame, decode_from_gateway, encode
 from inference.contract.replay import Replay, Resume, Resumed
 from inference.node import options
-from inference.node.options import RESUME_S
 from inference.node.processors import Processors
 from inference.tls import client_context
 
@@ -91,7 +88,7 @@ class Session:
         self.received = 0
         self.silence_max_s = options.SILENT_PINGS_MAX * welcome.ping_interval_s
         self.replay = Replay()
-        self._resume_s = min(RESUME_S, welcome.resume_s)
+        self._resume_s = min(options.RESUME_S, welcome.resume_s)
         self._expiry: asyncio.TimerHandle | None = None
 
     @property
@@ -238,8 +235,8 @@ class GatewayLink:
             proxy=None if local else True,
             ssl=client_context() if self.url.startswith("wss:") else None,
         ) as connection:
-            raw = connection.transport.get_extra_info("socket")
-            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            wire = connection.transport.get_extra_info("socket")
+            wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._connection = connection
             try:
                 await self._serve(connection)
