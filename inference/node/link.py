@@ -235,8 +235,8 @@ class GatewayLink:
             proxy=None if local else True,
             ssl=client_context() if self.url.startswith("wss:") else None,
         ) as connection:
-            wire = connection.transport.get_extra_info("socket")
-            wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            raw = connection.transport.get_extra_info("socket")
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._connection = connection
             try:
                 await self._serve(connection)

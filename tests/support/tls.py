@@ -97,7 +97,11 @@ def tls_front(authority: Authority, behind: Path | int, *, postgres: bool = Fals
         async with await asyncio.start_server(taken, HOST, port, ssl=secure):
             await over.wait()
 
-    thread = threading.Thread(target=lambda: asyncio.Runner(loop_factory=lambda: loop).run(serve()))
+    def run() -> None:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            runner.run(serve())
+
+    thread = threading.Thread(target=run)
     thread.start()
     try:
         yield port
