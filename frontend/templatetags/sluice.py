@@ -275,10 +275,11 @@ def field(identity: str, label: str, of: BoundField | str, hint: str = "", **loo
     """A labelled input: of a form's field, with what was typed and what is wrong, or of a name.
 
     It is a list where there are `options`, pairs or names of which some are `chosen` and a `blank`
-    one may come first, and a text where there are `rows`. `wrong` are errors, `refused` the id of
-    what tells them elsewhere. All other keywords are attributes, with _ for -.
+    one may come first, boxes to tick where they may be `many`, and a text where there are `rows`.
+    `wrong` are errors, `refused` the id of what tells them elsewhere. All other keywords are
+    attributes, with _ for -.
     """
-    own = ("options", "chosen", "blank", "refused")
+    own = ("options", "chosen", "blank", "refused", "many")
     found = {name: look.pop(name, None) for name in own}
     found |= {"id": identity, "label": label, "name": of, "hint": hint}
     found["errors"] = look.pop("wrong", "")
@@ -287,8 +288,7 @@ def field(identity: str, label: str, of: BoundField | str, hint: str = "", **loo
         value, options = of.value(), getattr(of.field, "choices", None)
         found |= {"name": of.html_name, "errors": of.errors, "chosen": value, "options": options}
         look.setdefault("maxlength", getattr(of.field, "max_length", None))
-        if isinstance(of.field, forms.MultipleChoiceField):
-            look["multiple"] = True
+        found["many"] = isinstance(of.field, forms.MultipleChoiceField)
         if isinstance(of.field.widget, forms.PasswordInput):
             look["type"] = "password"
         elif options is None:

@@ -194,7 +194,6 @@ function typeAgain(form, fields) {
     if (!input.name || ["hidden", "password", "submit", "button", "file"].includes(input.type)) continue;
     const values = fields[input.name] ?? [];
     if (["checkbox", "radio"].includes(input.type)) input.checked = values.includes(input.value);
-    else if (input.multiple) for (const each of input.options) each.selected = values.includes(each.value);
     else if (left[input.name]?.length) input.value = left[input.name].shift();
   }
 }
