@@ -1,6 +1,7 @@
 """Audit: who changed what, searched and paged, and the same as CSV."""
 
 import json
+import re
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -48,6 +49,26 @@ SOURCES = {"actor": "actor_label", "actor_id": "actor_public", "subject_id": "su
 NAMES = ("name", "label", "email", "model")
 
 
+# Nouns of codes and kinds that are not words as they are.
+NOUNS = {
+    "adminkey": "admin key", "apikey": "API key", "kv": "KV", "model digest": "model files",
+    "ruleset": "rules", "slo channel": "alert channel", "slo channels": "alert channels",
+}  # fmt: skip
+
+
+def kind_words(kind: str) -> str:
+    """`AdminKey` or `admin_key` as “Admin key”."""
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", kind).lower()
+    noun = NOUNS.get(words.replace(" ", ""), NOUNS.get(words, words))
+    return noun[:1].upper() + noun[1:]
+
+
+def action_words(code: str) -> str:
+    """`apikey.create` as “API key: create”."""
+    kind, _, act = code.partition(".")
+    return f"{kind_words(kind)}: {act.replace('_', ' ')}" if act else kind_words(kind)
+
+
 @dataclass(frozen=True)
 class Change:
     name: str
@@ -58,6 +79,14 @@ class Change:
 @dataclass(frozen=True)
 class AuditRow:
     entry: AuditEntry
+
+    @property
+    def action(self) -> str:
+        return action_words(self.entry.action)
+
+    @property
+    def kind(self) -> str:
+        return kind_words(self.entry.subject_type)
 
     @property
     def changes(self) -> list[Change]:
