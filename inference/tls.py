@@ -10,12 +10,21 @@ CA_VARIABLE = "SLUICE_CA_FILE"
 
 def client_context() -> ssl.SSLContext:
     """For outgoing TLS; raises ValueError that names the variable where its file is of no use."""
-    return _context(os.environ.get(CA_VARIABLE, "").strip())
+    return _shared(os.environ.get(CA_VARIABLE, "").strip())
+
+
+def own_context() -> ssl.SSLContext:
+    """The same for a client that changes its context, as urllib3 does; raises ValueError."""
+    return _made(os.environ.get(CA_VARIABLE, "").strip())
 
 
 @cache
-def _context(file: str) -> ssl.SSLContext:
+def _shared(file: str) -> ssl.SSLContext:
     # Made once: reading the system's authorities takes some 20 ms.
+    return _made(file)
+
+
+def _made(file: str) -> ssl.SSLContext:
     context = ssl.create_default_context()
     if file:
         try:

@@ -125,9 +125,13 @@ def _proxy(scheme: str, host: str) -> SplitResult | None:
     url = named.get(scheme) or named.get("all")
     if not url or host in LOCAL_HOSTS or proxy_bypass(host):
         return None
-    parts = urlsplit(url if "://" in url else f"http://{url}")
-    if parts.scheme != "http" or not parts.hostname:
-        raise NotReached("the proxy's URL must begin with http://")
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        known = parts.scheme == "http" and parts.hostname and parts.port != 0
+    except ValueError:
+        known = False
+    if not known:
+        raise NotReached("the proxy's URL must be http://HOST:PORT")
     return parts
 
 

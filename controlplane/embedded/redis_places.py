@@ -88,4 +88,9 @@ async def master_url(url: str) -> str:
     finally:
         for sentinel in asked.sentinels:
             await sentinel.aclose()
-    return f"redis://{named.authority}{host}:{port}/{named.login['db']}"
+    return f"redis://{named.authority}{in_url(host)}:{port}/{named.login['db']}"
+
+
+def in_url(host: str) -> str:
+    """A host as URLs have it: addresses of IPv6 in brackets."""
+    return f"[{host}]" if ":" in host else host

@@ -37,7 +37,7 @@ def comparison_start(
         raise ValidationError({"project": "A comparison is running already."})
     models = compared_models(actor=actor, large=large, small=small)
     token = playground_token_create(actor=actor, project=project, models=set(models))
-    argv = [sys.executable, "manage.py", "sluice", "compare", "--url", url]
+    argv = [sys.executable, "-m", "controlplane", "compare", "--url", url]
     argv += ["--large", models[0], "--small", models[1], "--seconds", str(SECONDS)]
     argv += ["--requests", str(requests)]
     _runs[:] = [subprocess.Popen(

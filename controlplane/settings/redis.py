@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 from django.core.exceptions import ImproperlyConfigured
 
 from controlplane.embedded.layout import embedded_layout
-from controlplane.embedded.redis_places import SENTINEL_SCHEME, sentinels_of
+from controlplane.embedded.redis_places import SENTINEL_SCHEME, in_url, sentinels_of
 from controlplane.settings import env
 from controlplane.settings.paths import DATA_DIR
 from controlplane.settings.secret_files import SECRETS_GIVEN, kept_secret, needed
@@ -45,7 +45,7 @@ CELERY_BROKER_URL = REDIS_URL.replace("unix://", "redis+socket://", 1)
 if _named is not None:
     _host = {"sentinels": _named.places, "master_name": _named.master, **_named.login}
     CELERY_BROKER_URL = ";".join(
-        f"sentinel://{_named.authority}{host}:{port}/{_named.login['db']}"
+        f"sentinel://{_named.authority}{in_url(host)}:{port}/{_named.login['db']}"
         for host, port in _named.places
     )
     CELERY_BROKER_TRANSPORT_OPTIONS = {"master_name": _named.master}

@@ -69,7 +69,7 @@ class ComparisonForm(forms.Form):
 def comparison(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """The newest of the four-way comparisons, and those before; htmx asks for these alone."""
     if "HX-Request" in request.headers:
-        answer = render(request, "insights/parts/comparisons.html", _kept())
+        answer = render(request, "insights/parts/comparisons.html", _kept(viewer))
     else:
         answer = _page(request, viewer, None)
     patch_vary_headers(answer, ["HX-Request"])
@@ -92,8 +92,10 @@ def comparison_run(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return redirect("comparison") if made_by(form, start) else _page(request, viewer, form)
 
 
-def _kept() -> dict[str, Any]:
+def _kept(viewer: Viewer) -> dict[str, Any]:
     running, failed = runs.comparison_state()
+    if failed and not viewer.may(Action.FLEET_MANAGE):
+        failed = "Staff can see why."
     kept = [(one, [ShownWay(way, one.ways[0]) for way in one.ways]) for one in comparison_list()]
     return {"kept": kept, "running": running, "failed": failed, "seconds": runs.SECONDS}
 
@@ -101,6 +103,6 @@ def _kept() -> dict[str, Any]:
 def _page(request: HttpRequest, viewer: Viewer, form: ComparisonForm | None) -> HttpResponse:
     starts = viewer.may(Action.FLEET_MANAGE) and viewer.plays
     form = form or (ComparisonForm(viewer) if starts else None)
-    context = {"tab": "comparison", "form": form, "poll_ms": POLL_MS, **_kept()}
+    context = {"tab": "comparison", "form": form, "poll_ms": POLL_MS, **_kept(viewer)}
     errors = form.errors if form else None
     return show(request, viewer, "insights", "insights/comparison.html", context, errors)

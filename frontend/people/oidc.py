@@ -20,7 +20,7 @@ from controlplane.kernel.clock import wall_s
 from controlplane.tenants.people.models import SUBJECT_CHARS_MAX
 from controlplane.tenants.sign_in.identities import Identity
 from controlplane.tenants.sign_in.providers import EMAIL, PROVIDERS_MAX, OidcProvider
-from inference.tls import client_context
+from inference.tls import own_context
 
 TIMEOUT_S = 10
 ANSWER_BYTES_MAX = 1 << 20
@@ -88,6 +88,7 @@ def identity_of(provider: OidcProvider, ask: Ask, *, code: str, redirect: str) -
         if claims is None:
             raise OidcRefused("no identity token")
         claims = client.completed(claims, token)
+        shown_at_s = float(claims.get("auth_time") or 0)
     except RequestException as error:
         raise OidcAway(str(error)) from error
     except (AuthlibBaseError, JoseError, KeyError, TypeError, ValueError) as error:
@@ -95,7 +96,6 @@ def identity_of(provider: OidcProvider, ask: Ask, *, code: str, redirect: str) -
     subject = str(claims["sub"])
     if not 0 < len(subject) <= SUBJECT_CHARS_MAX:
         raise OidcRefused("sub")
-    shown_at_s = float(claims.get("auth_time") or 0)
     if ask.confirms and shown_at_s < ask.at_s - LEEWAY_S:
         raise NotShownAnew(f"auth_time {shown_at_s:.0f}, asked at {ask.at_s:.0f}")
     email = _email(provider, claims)
@@ -147,10 +147,10 @@ class _Bounded(HTTPAdapter):
 
     def init_poolmanager(self, *args: Any, **options: Any) -> None:
         """As its base, with the authorities that the installation adds."""
-        super().init_poolmanager(*args, **options, ssl_context=client_context())
+        super().init_poolmanager(*args, **options, ssl_context=own_context())
 
     def proxy_manager_for(self, proxy: str, **options: Any) -> Any:
-        return super().proxy_manager_for(proxy, **options, ssl_context=client_context())
+        return super().proxy_manager_for(proxy, **options, ssl_context=own_context())
 
     def send(self, request: PreparedRequest, *_: Any, **options: Any) -> Response:
         """The whole answer; raises OidcRefused, RequestException."""

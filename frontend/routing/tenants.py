@@ -37,8 +37,18 @@ def with_ids(viewer: Viewer, match: Mapping[str, Any]) -> dict[str, Any]:
         names = [each for each in match[field] if "\0" not in each]
         known = _BY_NAME[field](actor=viewer.user, names=names)
         ids = {name: public_id(TENANTS[field], one) for name, one in known.items()}
-        changed[field] = [ids.get(each, each) for each in match[field]]
+        # Whoever names an organization after the id of another gets none of its rules.
+        changed[field] = [
+            each if _is_id(each, TENANTS[field]) else ids.get(each, each) for each in match[field]
+        ]
     return changed
+
+
+def _is_id(text: str, prefix: str) -> bool:
+    try:
+        return bool(uuid_of(text, prefix))
+    except ValueError:
+        return False
 
 
 def with_names(viewer: Viewer, match: Mapping[str, Any]) -> dict[str, Any]:

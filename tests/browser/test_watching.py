@@ -87,7 +87,7 @@ def test_the_fleet_moves_by_itself_and_keeps_what_is_under_ones_hands(
     head = table.get_by_role("columnheader", name="Node")
     for _ in range(2):
         head.get_by_role("button").click()
-    top = page.get_by_role("rowheader").first
+    top = table.get_by_role("rowheader").first
     expect(top).to_contain_text(NODE)
     button.focus()
     held = stamp.inner_text()

@@ -13,10 +13,8 @@ here fails it, and so does a line that fits no route. To add yours:
 What follows from `needs`: callers who may get an answer that is no 401, 403, 404, 405 or 5xx; a
 member whose role does not allow it 403; another tenant's owner 404 where the path names a tenant's
 thing, and else an answer about their own; everybody else 401 from the API and a way to sign in from
-pages. Methods without a line are answered 405. What an operation needs beside that goes in the
-line, as words: `body` is sent as JSON to the API and as a form to pages and may name samples in
-braces (`{"project": "{project}"}`), `query` likewise. `but` maps a caller's name to another
-expected status, with a reason in a comment.
+pages. Methods without a line are answered 405. The rest of a line is what it needs beside: `body`,
+sent as JSON or as a form, may name samples in braces (`{"project": "{project}"}`), `query`, `but`.
 """
 
 from __future__ import annotations

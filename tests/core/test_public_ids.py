@@ -38,6 +38,7 @@ FIELD = re.compile(r"id|.*_id|(Billing|Sub)AccountId|x_(Credential|Entry)Id")
 # Of a project, a key, a model or an hour.
 OF_GROUPS = {
     ("BillingMarginLineJson", "id"), ("ChangesCostGroup", "id"), ("ChangesRefusedGroup", "id"),
+    ("RoutingMovedGroup", "id"), ("RoutingTenantSizes", "id"),
 }  # fmt: skip
 OTHERS = {"tax_id", "first_id", "last_id", "user_id"}
 CALL = re.compile("call_[0-9]+")

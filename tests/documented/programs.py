@@ -117,6 +117,10 @@ def pipx(words: list[str]) -> None:
     name, _, extras = words[1].partition("[")
     if words[0] != "install" or name != f"sluice-{VERSION}-py3-none-any.whl":
         raise Wrong(name)
+    _check_extras(extras)
+
+
+def _check_extras(extras: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     known = project["tool"]["setuptools"]["dynamic"]["optional-dependencies"]
     if unknown := set(extras.rstrip("]").split(",")) - set(known):
@@ -124,7 +128,9 @@ def pipx(words: list[str]) -> None:
 
 
 def pip(words: list[str]) -> None:
-    """Its list is there, with hashes where they are asked for."""
+    """Its list is there, with hashes where they are asked for; or the release has the extras."""
+    if words[:1] == ["install"] and words[1].startswith("sluice["):
+        return _check_extras(words[1].removeprefix("sluice["))
     text = Path(words[words.index("-r") + 1]).read_text()
     if words[0] != "install" or ("--require-hashes" in words and "--hash=" not in text):
         raise Wrong(" ".join(words))

@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from configparser import ConfigParser
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,17 @@ def shape(text: str, here: Installation, folder: Path) -> None:
     check_described(shown.get("body", shown), told.of(told.SHAPES, text))
 
 
+def settings_file(text: str, here: Installation, folder: Path) -> None:
+    """Of PgBouncer, in sections; or of PostgreSQL, which knows each name."""
+    if text.startswith("["):
+        read = ConfigParser()
+        read.read_string(text)
+        assert "databases" in read and "pgbouncer" in read
+        return
+    shown = [f"SHOW {line.split(' = ')[0]};" for line in text.splitlines()]
+    database("\n".join(shown), here, folder)
+
+
 def words(text: str, here: Installation, folder: Path) -> None:
     """A pattern, or what a command prints."""
     if text.startswith("(?:"):
@@ -146,7 +158,7 @@ def labels(text: str) -> list[str]:
 
 CHECKS: dict[str, Check] = {
     "sh": commands, "python": program, "sql": database, "json": body, "yaml": document,
-    "text": words,
+    "text": words, "ini": settings_file,
 }  # fmt: skip
 CHECKED = [
     block

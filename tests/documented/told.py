@@ -8,11 +8,13 @@ from typing import Any
 
 from tests.documented.blocks import Block
 from tests.documented.installation import Installation
+from tests.support.waiting import wait_for
 
 # What a test of its own runs, which reads it from the document: a block, or all of a document.
 ELSEWHERE: Mapping[str | tuple[str, str], str] = {
     ("docs/deployment.md", "location /v1/ {"): "tests/requirements/test_i4_pools_of_gateways.py",
     "docs/clients.md": "tests/tidy/test_clients.py",
+    "docs/single-sign-on.md": "tests/requirements/test_c1_single_sign_on.py",
 }
 # What no machine of the tests can run, and why.
 EXCEPTIONS: Mapping[tuple[str, str], str] = {
@@ -51,8 +53,15 @@ BRIEF = {
 
 
 def _head(here: Installation) -> str:
-    """As the command before it prints it."""
-    return here.sh("python manage.py verify_audit", here.folder).split()[-1]
+    """As the command before it prints it, once a row is linked."""
+    told = ["0:"]
+
+    def linked() -> bool:
+        told[:] = here.sh("python manage.py verify_audit", here.folder).split()[-1:]
+        return not told[0].startswith("0:")
+
+    wait_for(linked, "a link of the audit")
+    return told[0]
 
 
 def _next_version(here: Installation) -> str:
@@ -64,6 +73,9 @@ def _next_version(here: Installation) -> str:
 OF_BLOCKS: Mapping[tuple[str, str], Callable[[Installation], Mapping[str, str]]] = {
     ("docs/audit.md", "4711:"): lambda here: {"4711:9f2c…": _head(here)},
     ("docs/backup.md", "/backups"): lambda here: {"/backups": str(here.folder / "backups")},
+    ("docs/backup.md", "s3://"): lambda here: {
+        "backup s3://company/prod": f"backup {here.folder / 'copied'}",
+    },
     ("docs/deployment.md", "sluice backup /backups"): lambda here: {
         "/backups": str(here.folder / "others"),
     },

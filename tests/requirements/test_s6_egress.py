@@ -24,6 +24,7 @@ from controlplane.core.outbound import NotReached, outbound
 from controlplane.gateway.ports_contents import FetchRefused
 from controlplane.slos.channels.delivery import post
 from inference.engines.remote.server import RemoteOptions, Server
+from inference.tls import CA_VARIABLE
 from tests.frontend.people.test_provider import HERE, begin, come_back, signed_in_as
 from tests.support.egress import (
     PASSWORD,
@@ -99,7 +100,7 @@ def looked_up(monkeypatch: MonkeyPatch) -> list[str]:
 def hooks(tmp_path: Path, proxy: ForwardProxy, monkeypatch: MonkeyPatch) -> Iterator[None]:
     """A receiver with TLS at hooks.example, to which the proxy leads by its address."""
     trusted, context = certificate(tmp_path, "hooks.example")
-    monkeypatch.setenv("SSL_CERT_FILE", str(trusted))
+    monkeypatch.setenv(CA_VARIABLE, str(trusted))
     server = ThreadingHTTPServer((HOST, 0), Receiver)
     server.socket = context.wrap_socket(server.socket, server_side=True)
     with running(server) as port:

@@ -72,14 +72,16 @@ class Bucket:
     def put_backup(self, backup: Path) -> None:
         """Copy a backup of a folder here, and see that every file is there with its size."""
         files = sorted(path for path in backup.rglob("*") if path.is_file())
-        with self._told():
-            for path in sorted(files, key=lambda each: each.name == MANIFEST):
-                with path.open("rb") as file:
-                    self._obstore.put(self._store, str(path.relative_to(backup.parent)), file)
-            there = dict(self._objects(backup.name))
-        for path in files:
-            if there.get(str(path.relative_to(backup.parent))) != path.stat().st_size:
-                raise BackupError(f"{self.url} has no whole {path.name} of {backup.name}.")
+        # A backup counts once its manifest is there.
+        for part in ([path for path in files if path.name != MANIFEST], [backup / MANIFEST]):
+            with self._told():
+                for path in part:
+                    with path.open("rb") as file:
+                        self._obstore.put(self._store, str(path.relative_to(backup.parent)), file)
+                there = dict(self._objects(backup.name))
+            for path in part:
+                if there.get(str(path.relative_to(backup.parent))) != path.stat().st_size:
+                    raise BackupError(f"{self.url} has no whole {path.name} of {backup.name}.")
 
     def fetch_backup(self, folder: Path) -> Path:
         """Copy the newest backup, or the one that this is, into the folder; the digests in its

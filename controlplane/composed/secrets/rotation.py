@@ -142,7 +142,8 @@ def _sealed_again(name: str, place: str) -> str:
     if not secrets_before(turning.variable, name):
         return f"{name} has no earlier value in {place}."
     count = turning.reseal()
-    return f"{count} sealed again under the present {name}. Take its earlier values out of {place}."
+    told = "Once every process has the present one, take the earlier values out of"
+    return f"{count} sealed again under the present {name}. {told} {place}."
 
 
 def _given(name: str) -> str:

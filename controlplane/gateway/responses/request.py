@@ -258,7 +258,8 @@ def _offered(given: Sequence[dict[str, Any]]) -> OfferedTools:
 
 def _as_chat(request: ResponseRequest, said: Conversation, tools: OfferedTools) -> chat.ChatRequest:
     stored = request.stored_tools
-    choice = tools.choose(request.tool_choice, stored=bool(stored or request.prompt))
+    brought = bool(stored or request.prompt)
+    choice = tools.choose(request.tool_choice, stored=brought)
     shown = bool(request.top_logprobs) or LOGPROBS in (request.include or ())
     return chat.ChatRequest(
         model=request.model,
@@ -274,7 +275,7 @@ def _as_chat(request: ResponseRequest, said: Conversation, tools: OfferedTools) 
         tools=tools.tools or None,
         stored_tools=tools.allowed(stored),
         tool_choice=choice,
-        parallel_tool_calls=request.parallel_tool_calls if tools.tools or stored else None,
+        parallel_tool_calls=request.parallel_tool_calls if tools.tools or brought else None,
         response_format=_format(request.text),
         metadata=request.metadata,
         user=request.user,

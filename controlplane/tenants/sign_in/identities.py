@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 import structlog
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import transaction
 
@@ -121,7 +122,7 @@ def _wanted(identity: Identity) -> dict[UUID, Role]:
 def _roles_apply(user: User, identity: Identity) -> None:
     issuer, wanted = identity.provider.issuer, _wanted(identity)
     with person_scope(user.id):
-        rows = Membership.objects.filter(user_id=user.id, issuer=issuer)
+        rows = Membership.objects.filter(user_id=user.id).exclude(issuer__in=_of_others(issuer))
         granted = dict(rows.values_list("organization_id", "role"))
     for place in sorted(granted.keys() | wanted.keys()):
         if granted.get(place) == wanted.get(place):
@@ -136,14 +137,19 @@ def _roles_apply(user: User, identity: Identity) -> None:
             )
 
 
+def _of_others(issuer: str) -> set[str]:
+    """Whose roles stay: people's, and those of other providers that are still there."""
+    return {"", *(each.issuer for each in settings.OIDC_PROVIDERS)} - {issuer}
+
+
 def _role_apply(user: User, place: UUID, role: Role | None, issuer: str) -> None:
     # Its row is the lock: whoever gives the person a role meanwhile has given it before or after.
     organization = Organization.objects.select_for_update(no_key=True).get(id=place)
     rows = Membership.objects.select_related("user", "organization")
     held = rows.filter(user_id=user.id, organization_id=place).first()
-    if held is not None and held.issuer != issuer:
+    if held is not None and held.issuer in _of_others(issuer):
         return
-    if role is not None and (held is None or held.role != role):
+    if role is not None and (held is None or (held.role, held.issuer) != (role, issuer)):
         membership_set(
             actor=RoleRules(), organization=organization, user=user, role=role, issuer=issuer
         )
