@@ -185,7 +185,7 @@ def test_who_is_named_in_no_proxy_is_reached_without(
 
 def test_a_proxy_that_cannot_be_used_is_said_to_be(monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "socks5://proxy.example:1080")
-    with pytest.raises(NotReached, match="must begin with http://"):
+    with pytest.raises(NotReached, match="must be http://HOST:PORT"):
         send("https://hooks.example/", private=True)
     for told in (b"SSH-2.0-x\r\n", b""):
         with socket.create_server((HOST, 0)) as server:

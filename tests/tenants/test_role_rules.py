@@ -91,9 +91,12 @@ def test_the_last_owner_stays_one(cast: Cast) -> None:
     assert role_of(dora, cast.acme.id) is None
 
 
-def test_a_provider_takes_back_what_it_gave_alone(cast: Cast) -> None:
+def test_a_provider_takes_back_what_it_gave_alone(
+    cast: Cast, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = provider(cast, "https://a.example", readers="viewer")
     other = provider(cast, "https://b.example", heads="admin")
+    monkeypatch.setattr(settings, "OIDC_PROVIDERS", (one, other))
     dora = come(one, "readers")
     # The second provider verifies the same address: the same account, with an identity of each.
     assert come(other, "heads", subject="d-2") == dora
@@ -105,6 +108,18 @@ def test_a_provider_takes_back_what_it_gave_alone(cast: Cast) -> None:
     come(other, "heads", subject="d-2")
     assert role_of(dora, cast.acme.id) is Role.ADMIN
     assert OutsideIdentity.objects.filter(user=dora).count() == 2
+
+
+def test_roles_of_a_provider_that_is_gone_are_the_next_ones(
+    cast: Cast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dora = come(provider(cast, "https://a.example", heads="admin"), "heads")
+    now = provider(cast, "https://b.example", readers="viewer")
+    monkeypatch.setattr(settings, "OIDC_PROVIDERS", (now,))
+    come(now, "readers", subject="d-2")
+    assert role_of(dora, cast.acme.id) is Role.VIEWER
+    come(now, subject="d-2")
+    assert role_of(dora, cast.acme.id) is None
 
 
 def test_the_same_subject_of_two_providers_is_two_people(cast: Cast) -> None:
