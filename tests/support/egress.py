@@ -7,18 +7,14 @@ import ssl
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any
 from urllib.parse import urlsplit
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-
 from tests.support.loopback import HOST
+from tests.support.tls import make_authority
 
 USER, PASSWORD = "sluice", "p@ss word"
 _BLOCK = 1 << 16
@@ -130,31 +126,8 @@ def proxy_running() -> Iterator[ForwardProxy]:
 
 
 def certificate(folder: Path, *names: str) -> tuple[Path, ssl.SSLContext]:
-    """A certificate that names these hosts, as a file to trust, and a server's context with it."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, names[0])])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName(map(x509.DNSName, names)), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    trusted, secret = folder / "trusted.pem", folder / "secret.pem"
-    trusted.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    secret.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
+    """A file to trust, and a server's context with a certificate that names these hosts."""
+    made = make_authority(folder, *names)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(trusted, secret)
-    return trusted, context
+    context.load_cert_chain(made.certificate, made.key)
+    return made.ca, context

@@ -25,21 +25,23 @@ OLD, NEW = timedelta(days=-1), timedelta(days=1)
 
 @dataclass(frozen=True)
 class Authority:
-    """Its certificate, and one with its key that it has given to `localhost` and 127.0.0.1."""
+    """Its certificate, and one with its key that it has given to these names and 127.0.0.1."""
 
     ca: Path
     certificate: Path
     key: Path
 
 
-def make_authority(folder: Path) -> Authority:
-    """A new one, as PEM files in the folder."""
+def make_authority(folder: Path, *names: str) -> Authority:
+    """A new one, as PEM files in the folder; without names for `localhost`."""
     made = Authority(folder / "ca.pem", folder / "server.pem", folder / "server.key")
     ca_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     ca = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"Authority {folder.name}")])
-    names = x509.SubjectAlternativeName([x509.DNSName(NAME), x509.IPAddress(IPv4Address(HOST))])
+    hosts = [*map(x509.DNSName, names or [NAME]), x509.IPAddress(IPv4Address(HOST))]
     own = _begun(ca, ca, ca_key).add_extension(x509.BasicConstraints(True, None), critical=True)
-    given = _begun(x509.Name([]), ca, key).add_extension(names, critical=True)
+    given = _begun(x509.Name([]), ca, key).add_extension(
+        x509.SubjectAlternativeName(hosts), critical=True
+    )
     made.ca.write_bytes(_pem(own.sign(ca_key, hashes.SHA256())))
     made.certificate.write_bytes(_pem(given.sign(ca_key, hashes.SHA256())))
     made.key.write_bytes(
