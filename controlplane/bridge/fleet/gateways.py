@@ -20,6 +20,7 @@ from controlplane.bridge.record.waiting import queue_now
 from controlplane.gateway.app_state import AppState
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.kernel.clock import monotonic_s
+from controlplane.kernel.tasks import end
 from inference.contract.places import GatewayAddress
 
 HEARTBEAT_S = 1.0
@@ -156,8 +157,7 @@ class LinkReporter:
 
     async def close(self) -> None:
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
+            await end(self._task)
             await self._store.links(self._state.fleet.gateway, [], {})
 
     async def _run(self) -> None:

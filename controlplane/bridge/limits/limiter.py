@@ -23,6 +23,7 @@ from controlplane.gateway.nodes.measured.times import Bound, LearnedBound
 from controlplane.gateway.ports import Allowance, Room
 from controlplane.gateway.snapshot import KeyRecord, Snapshot
 from controlplane.kernel.clock import monotonic_s
+from controlplane.kernel.tasks import end
 
 BATCH_MAX = 256
 TAKES_WAITING_MAX = 10_000
@@ -85,10 +86,7 @@ class RedisLimiter:
         return self.shared
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+        await end(self._task)
 
     async def take(self, key: KeyRecord, tokens: int) -> Allowance:
         """Count one request and its tokens in all its buckets, or in none."""

@@ -14,6 +14,7 @@ import msgspec
 from controlplane.bridge.limits.redis_link import REPLY, RedisLink, bulk
 from controlplane.gateway.nodes.measured.times import Bound, LearnedBound
 from controlplane.kernel.rules import SIZE_CLASSES, SizeClass
+from controlplane.kernel.tasks import end
 
 SLOTS = 1 << 17
 BATCH_MAX = 256
@@ -43,10 +44,7 @@ class RedisSizes:
         self._task = asyncio.create_task(self._keep_link(), name="sizes")
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+        await end(self._task)
 
     async def look(self, digests: Sequence[bytes]) -> list[SizeClass | None] | None:
         if self._link is None or len(self._looks) >= LOOKS_WAITING_MAX:

@@ -16,6 +16,7 @@ from psycopg import Error, pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from controlplane.kernel.clock import monotonic_s
+from controlplane.kernel.tasks import end
 
 RECONNECT_S = 0.1
 # A killed postmaster's socket still takes connections that no one will answer.
@@ -91,9 +92,7 @@ class PostgresLane:
 
     async def close(self) -> None:
         """Cut the connection; a call in flight is lost."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
+        await end(self._task)
 
     def wake(self) -> None:
         """There is work: sent at the end of this turn of the loop, or when the line is free."""

@@ -6,7 +6,6 @@ For the ports that ask little; what is written in batches has lanes.
 import asyncio
 import random
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any, ClassVar
 
 import msgspec
@@ -15,6 +14,7 @@ import structlog
 from psycopg.conninfo import make_conninfo
 
 from controlplane.gateway.ports import LedgerAway
+from controlplane.kernel.tasks import end
 
 CONNECT_S_MAX = 2
 RETRY_S_MIN = 0.1
@@ -42,10 +42,7 @@ class PostgresSession:
         self._task = asyncio.create_task(self._keep(), name=self.name)
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+        await end(self._task)
 
     async def _work(self, connection: Connection) -> None:
         raise NotImplementedError

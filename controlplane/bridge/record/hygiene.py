@@ -14,6 +14,7 @@ from controlplane.bridge.postgres.arrays import int_array, nested_array, plain_a
 from controlplane.bridge.postgres.lane import PostgresLane, PreparedCall
 from controlplane.gateway.ports import Inspected
 from controlplane.kernel.clock import monotonic_s, wall_s
+from controlplane.kernel.tasks import end
 
 FLUSH_S = 5.0
 HOUR_S = 3_600
@@ -53,9 +54,7 @@ class PostgresHygiene:
 
     async def close(self) -> None:
         """Write what is left, within a bound, and cut the lane."""
-        if self._ticker is not None:
-            self._ticker.cancel()
-            await asyncio.wait({self._ticker})
+        await end(self._ticker)
         await self.flush()
         await self._lane.close()
 

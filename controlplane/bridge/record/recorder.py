@@ -26,6 +26,7 @@ from controlplane.bridge.record.traces import TraceQueue
 from controlplane.gateway.nodes.drafts import DraftedTokens
 from controlplane.gateway.ports import FinishedRequest
 from controlplane.kernel.clock import monotonic_s, wall_s
+from controlplane.kernel.tasks import end
 
 QUEUE_MAX = 20_000
 ROWS_MAX = 200
@@ -127,9 +128,7 @@ class PostgresRecorder:
 
     async def close(self) -> None:
         """Write what is left, within a bound, and cut the lane."""
-        if self._ticker is not None:
-            self._ticker.cancel()
-            await asyncio.wait({self._ticker})
+        await end(self._ticker)
         if self._timer is not None:
             self._timer.cancel()
         await self.flush()

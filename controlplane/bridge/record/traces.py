@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from controlplane.gateway.ports import FinishedRequest
+from controlplane.kernel.tasks import end
 
 QUEUE_MAX = 2_048
 BATCH_MAX = 256
@@ -41,8 +42,7 @@ class TraceQueue:
         """Export what is left, within a bound."""
         if self._task is None:
             return
-        self._task.cancel()
-        await asyncio.wait({self._task})
+        await end(self._task)
         try:
             async with asyncio.timeout(CLOSE_S_MAX):
                 while self._queue:

@@ -16,6 +16,7 @@ from controlplane.gateway.s4_route.queue.queue import QueueKind, WaitingDepth
 from controlplane.kernel import measures
 from controlplane.kernel.clock import monotonic_s
 from controlplane.kernel.rules import PRIORITIES
+from controlplane.kernel.tasks import end
 
 PERMILLE = 1_000
 Place = tuple[str, str]
@@ -100,8 +101,7 @@ class WaitingSampler:
 
     async def close(self) -> None:
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
+            await end(self._task)
             self._sample()
 
     async def _run(self) -> None:

@@ -22,6 +22,7 @@ from controlplane.core.jobs.lives import (
 )
 from controlplane.embedded.redis_places import async_redis_pool
 from controlplane.kernel.clock import monotonic_s
+from controlplane.kernel.tasks import end
 
 BEAT_S = 1.0
 # Rates are of the last seconds.
@@ -57,8 +58,7 @@ class ProcessBeat:
     async def stop(self) -> None:
         """Cease, and take the record away if that is possible at once."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
+            await end(self._task)
             async with _redis() as connection:
                 await self._write(connection, life_drop, own_life(self._kind, place_name()))
 

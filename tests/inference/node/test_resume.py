@@ -28,7 +28,6 @@ from inference.contract.frames import (
 )
 from inference.contract.replay import Resume, Resumed
 from inference.contract.version import VERSION
-from inference.node import link as node_link
 from inference.node import options
 from inference.node.jobs import JobTable
 from inference.node.options import REPORT_REPEAT_S
@@ -73,7 +72,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine may take longer than the bound for what happens at once."""
-    monkeypatch.setattr(node_link, "RESUME_S", WAIT_S)
+    monkeypatch.setattr(options, "RESUME_S", WAIT_S)
 
 
 class Began(NamedTuple):
@@ -155,7 +154,7 @@ async def test_a_gateway_that_has_no_such_session_is_greeted_anew(model: Path) -
 async def test_when_the_time_is_over_its_jobs_are_cancelled(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node_link, "RESUME_S", 0.01)
+    monkeypatch.setattr(options, "RESUME_S", 0.01)
     async with hand_gateway() as gateway, echo_node(gateway.url, model, tokens_per_s=PACE) as node:
         began = await begin(gateway)
         began.connection.transport.abort()
@@ -295,7 +294,7 @@ async def test_streams_are_the_same_with_and_without_breaks(model: Path, network
 async def test_a_longer_break_ends_the_jobs_on_both_ends(
     model: Path, network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node_link, "RESUME_S", SHORT_S)
+    monkeypatch.setattr(options, "RESUME_S", SHORT_S)
     world = World(msgspec.structs.replace(World().fleet.limits, resume_s=SHORT_S))
     async with fleet_server(world) as server:
         url = f"ws://127.0.0.1:{network.dial(NODE, urlsplit(server.url).port or 0)}/fleet"
