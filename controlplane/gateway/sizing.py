@@ -47,16 +47,20 @@ class SharedSizes(Protocol):
     async def look(self, digests: Sequence[bytes]) -> list[SizeClass | None] | None:
         """The class noted under each, or None; None for all where nobody can be asked."""
 
-    def note(self, digest: bytes, served: SizeClass | None, within_s: float) -> None:
-        """Remember the class, or with None forget it; never blocks."""
+    def note(self, digest: bytes, served: SizeClass | None, within_s: float) -> bool:
+        """Remember the class, or with None forget it, unless False; never blocks."""
 
 
 class SizedPrompt(msgspec.Struct, frozen=True):
-    """What was chosen for a prompt, and by what digests it and its conversation are remembered."""
+    """What was chosen for a prompt, and by what digests it and its conversation are remembered.
+
+    `rated` where a thumbs-down of its conversation was taken into account.
+    """
 
     choice: SizeChoice
     digest: bytes
     conversation: bytes
+    rated: bool = False
 
     @property
     def may_move_up(self) -> bool:
@@ -71,7 +75,8 @@ class SizeMemory:
 
     def __init__(self, shared: SharedSizes | None = None) -> None:
         self._shared = shared
-        self._served: OrderedDict[bytes, tuple[SizeClass, float]] = OrderedDict()
+        # With the time that each is good for, and whether others were told.
+        self._served: OrderedDict[bytes, tuple[SizeClass, float, bool]] = OrderedDict()
 
     def note(
         self,
@@ -82,12 +87,13 @@ class SizeMemory:
         tell: bool = True,
     ) -> None:
         """It was answered, or its client left during the answer; or the answer was rated down."""
-        self._served[digest] = served, monotonic_s() + within_s
+        told = self._shared is not None and (
+            not tell or self._shared.note(digest, served, within_s)
+        )
+        self._served[digest] = served, monotonic_s() + within_s, told
         self._served.move_to_end(digest)
         if len(self._served) > REMEMBERED_MAX:
             self._served.popitem(last=False)
-        if self._shared is not None and tell:
-            self._shared.note(digest, served, within_s)
 
     def forget(self, digest: bytes) -> None:
         """The rating was taken back, or has moved up a request."""
@@ -98,7 +104,7 @@ class SizeMemory:
     def ended(self, sized: SizedPrompt) -> None:
         """Remember what answered; a rating moves up one request."""
         self.note(sized.digest, sized.choice.served)
-        if sized.choice.by == "thumbs_down":
+        if sized.rated:
             self.forget(sized.conversation)
 
     def served(self, digest: bytes) -> SizeClass | None:
@@ -107,7 +113,9 @@ class SizeMemory:
         return found[0] if found is not None and monotonic_s() < found[1] else None
 
     async def learn(self, sized: SizedPrompt) -> bool:
-        """Ask once what all gateways remember, whose word counts; whether it is news here."""
+        """Ask once what all gateways remember; whether it is news here. Their word counts, but for
+        what they could not be told.
+        """
         if self._shared is None or not sized.may_move_up:
             return False
         digests = (sized.digest, sized.conversation)
@@ -116,10 +124,11 @@ class SizeMemory:
             return False
         before = [self.served(digest) for digest in digests]
         for digest, served in zip(digests, found, strict=True):
-            self._served.pop(digest, None)
             if served is not None:
                 self.note(digest, served, tell=False)
-        return before != found
+            elif self._served.get(digest, ("", 0.0, False))[2]:
+                del self._served[digest]
+        return before != [self.served(digest) for digest in digests]
 
 
 def with_size_class(call: Call, ask: Ask) -> Ask:
@@ -159,7 +168,8 @@ def choose_size(
         us=(monotonic_ns() - began) / MICROSECOND_NS,
         conversation=conversation.hex(),
     )
-    return SizedPrompt(choice, digest, conversation)
+    rated = any(before and why == "thumbs_down" for before, why in past)
+    return SizedPrompt(choice, digest, conversation, rated and by not in ("request", "shadow"))
 
 
 def _served(

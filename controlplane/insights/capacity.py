@@ -100,9 +100,19 @@ def capacity_read(*, actor: Actor, start: datetime, end: datetime) -> list[Measu
     for view in views:
         if view.pool.task == "generate":
             name, own = view.pool.name, parts.get(view.pool.name, {})
-            measured = _measured(view, own, used, times.get(name, {}), (start, end), seen)
-            found.append(replace(measured, regions=_regions(view, regions)))
+            able = _able(view, own, used)
+            measured = _measured(able, own, used, times.get(name, {}), (start, end), seen)
+            found.append(replace(measured, regions=_regions(able, regions)))
     return found
+
+
+def _able(view: PoolView, parts: dict[str, float], used: dict[str, UsageSum]) -> PoolView:
+    """With those nodes alone that serve the model asked for most: others carry none of its load."""
+    asked = {model: part * used[model].requests for model, part in parts.items() if model in used}
+    if not asked:
+        return view
+    busiest = max(asked, key=lambda model: asked[model])
+    return replace(view, nodes=[node for node in view.nodes if busiest in node.serves])
 
 
 def whole_hours(days: int, now: datetime) -> tuple[datetime, datetime]:
@@ -147,7 +157,7 @@ def _measured(
         requests=whole.requests,
         timed=timed,
         asked_per_s=peak.asked,
-        nodes=view.load.nodes_ready,
+        nodes=sum(node.ready for node in view.nodes),
         load=load,
         engine=engine,
     )

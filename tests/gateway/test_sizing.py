@@ -139,16 +139,20 @@ class Elsewhere:
     def __init__(self) -> None:
         self.known: dict[bytes, SizeClass] = {}
         self.looks = 0
+        self.deaf = False
 
     async def look(self, digests: Sequence[bytes]) -> list[SizeClass | None]:
         self.looks += 1
         return [self.known.get(each) for each in digests]
 
-    def note(self, digest: bytes, served: SizeClass | None, within_s: float) -> None:
+    def note(self, digest: bytes, served: SizeClass | None, within_s: float) -> bool:
+        if self.deaf:
+            return False
         if served is None:
             self.known.pop(digest, None)
         else:
             self.known[digest] = served
+        return True
 
 
 async def test_gateways_tell_each_other_and_are_asked_where_it_could_matter() -> None:
@@ -166,6 +170,32 @@ async def test_gateways_tell_each_other_and_are_asked_where_it_could_matter() ->
     assert again.sized is not None
     here.forget(again.sized.conversation)
     assert [*shared.known] == [first.digest]
+
+
+async def test_what_others_could_not_be_told_is_remembered_here() -> None:
+    shared = Elsewhere()
+    here, first = SizeMemory(shared), plan(ask()).sized
+    assert first is not None
+    shared.deaf = True
+    here.ended(first)
+    shared.deaf = False
+    assert not await here.learn(first)
+    assert choice(plan(ask(), here)).by == "retry"
+    here.ended(first)
+    shared.known.clear()
+    assert await here.learn(first)
+    assert choice(plan(ask(), here)).by == "classifier"
+
+
+def test_a_rating_is_used_up_also_where_bounds_decide() -> None:
+    memory, current = SizeMemory(), known(mid={"context_window": 100})
+    rate_down(memory, plan(ask(), memory))
+    up = plan(ask(output_tokens=200), memory, current=current)
+    assert (choice(up).served, choice(up).by) == ("large", "bounds")
+    assert up.sized is not None
+    memory.ended(up.sized)
+    assert choice(plan(ask("Sure?"), memory)).by == "classifier"
+    assert memory.served(up.sized.conversation) is None
 
 
 def test_only_the_same_prompt_of_the_same_key_within_the_bound_is_a_retry(

@@ -12,7 +12,12 @@ from controlplane.core.permissions import Role, organization_scope
 from controlplane.tenants.access import role_of
 from controlplane.tenants.models import Membership, OutsideIdentity, User
 from controlplane.tenants.people.selectors import member_get
-from controlplane.tenants.people.services import membership_end, membership_set, user_deactivate
+from controlplane.tenants.people.services import (
+    invitation_create,
+    membership_end,
+    membership_set,
+    user_deactivate,
+)
 from controlplane.tenants.sign_in.identities import Identity, NotInvited, identity_user
 from controlplane.tenants.sign_in.providers import OidcProvider
 from tests.support.money import rows
@@ -120,6 +125,21 @@ def test_roles_of_a_provider_that_is_gone_are_the_next_ones(
     assert role_of(dora, cast.acme.id) is Role.VIEWER
     come(now, subject="d-2")
     assert role_of(dora, cast.acme.id) is None
+
+
+def test_an_invitation_keeps_whoever_a_group_let_in(cast: Cast) -> None:
+    of = provider(cast, readers="viewer", heads="admin")
+    for group, kept in (("readers", Role.DEVELOPER), ("heads", None)):
+        name = f"{group}@example.org"
+        _, token = invitation_create(
+            actor=cast.alice, organization=cast.acme, email=name, role=Role.DEVELOPER
+        )
+        come(of, group, email=name, subject=group)
+        user = identity_user(Identity(of, group, name, frozenset([group]), 0.0), token=token)
+        # What the invitation gives is no less than the group's, or the group's is left alone.
+        assert role_of(user, cast.acme.id) is (kept or Role.ADMIN)
+        come(of, email=name, subject=group)
+        assert role_of(user, cast.acme.id) is kept
 
 
 def test_the_same_subject_of_two_providers_is_two_people(cast: Cast) -> None:

@@ -57,11 +57,13 @@ class RedisSizes:
             return None
         return [SIZE_CLASSES[number - 1] if number else None for number in found]
 
-    def note(self, digest: bytes, served: SizeClass | None, within_s: float) -> None:
-        if self._link is not None and len(self._notes) < NOTES_WAITING_MAX:
-            number = 0 if served is None else SIZE_CLASSES.index(served) + 1
-            self._notes[digest] = number, round(within_s * MS_PER_S)
-            self._flush()
+    def note(self, digest: bytes, served: SizeClass | None, within_s: float) -> bool:
+        if self._link is None or len(self._notes) >= NOTES_WAITING_MAX:
+            return False
+        number = 0 if served is None else SIZE_CLASSES.index(served) + 1
+        self._notes[digest] = number, round(within_s * MS_PER_S)
+        self._flush()
+        return True
 
     def _flush(self) -> None:
         """Call, unless a call is under way, whose answer brings the next."""

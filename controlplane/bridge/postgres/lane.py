@@ -31,7 +31,8 @@ BARRIER_SQL = (
     b"SELECT set_config('synchronous_commit', 'on', true),"
     b" pg_logical_emit_message(true, 'sluice', '')"
 )
-SHUTTING_DOWN = "57P"
+# The server shuts down, or takes no writes any more: another host of the list may.
+LEAVING = ("57P", "25006")
 # PostgreSQL's internal_error, for a call that never came to it, and when the next is tried.
 UNSENDABLE = "XX000"
 UNSENT_RETRY_S = 0.2
@@ -118,6 +119,7 @@ class PostgresLane:
             await self._serve(connection)
             down_since = monotonic_s()
             log.warning("lane_lost", lane=self._name)
+            await asyncio.sleep(RECONNECT_S)
 
     async def _serve(self, connection: pq.abc.PGconn) -> None:
         wire = self._wire = Wire(connection, self._source)
@@ -255,7 +257,7 @@ class Wire:
         try:
             if self._error is None:
                 call.answered(self._value)
-            elif self._error[0].startswith(SHUTTING_DOWN):
+            elif self._error[0].startswith(LEAVING):
                 call.lost()
                 self._break()
             else:

@@ -89,6 +89,9 @@ class AskingSession(PostgresSession):
         try:
             return await self._fetch(self._connection, query, values)
         except (psycopg.Error, TimeoutError) as error:
+            if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
+                # Another host of the list may take writes: `_turn` finds this one closed.
+                await self._connection.close()
             raise LedgerAway(self.unavailable) from error
 
     async def _fetch(

@@ -233,9 +233,14 @@ def invitation_accept(*, token: str, user: User) -> Organization:
         unused = Invitation.objects.filter(UNUSED, id=invitation.id, expires_at__gt=now)
         if not unused.update(accepted_at=now):
             raise BadInvitation
-        Membership.objects.get_or_create(
+        held, made = Membership.objects.select_for_update().get_or_create(
             organization=organization, user=user, defaults={"role": invitation.role}
         )
+        ranks = list(Role)
+        # What a group gave goes with it; what a person gave stays. A higher role is not lowered.
+        if not made and held.issuer and ranks.index(invitation.role) <= ranks.index(held.role):
+            held.role, held.issuer = invitation.role, ""
+            held.save(update_fields=["role", "issuer"])
         accounts.member_links_end(user)
         _audit(user, "invitation.accept", invitation)
     return organization

@@ -45,7 +45,7 @@ async def test_what_one_notes_the_other_knows_until_it_is_forgotten(
     await here.look([])
 
 
-async def test_a_slot_holds_the_newest_digest(
+async def test_a_slot_holds_the_digest_that_is_good_for_longest(
     two: tuple[RedisSizes, RedisSizes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sizes, "SLOTS", 1)
@@ -54,8 +54,12 @@ async def test_a_slot_holds_the_newest_digest(
     assert await here.look([A, B]) == ["small", None]
     here.note(B, "large", 60.0)
     assert await here.look([A, B]) == [None, "large"]
+    # A rating stays beside a retry, and only its own digest takes it away.
+    here.note(A, "small", 1.0)
+    here.note(A, None, 0.0)
+    assert await here.look([A, B]) == [None, "large"]
     here.note(B, None, 0.0)
-    await here.look([])
+    assert await here.look([A, B]) == [None, None]
 
 
 async def test_what_is_noted_ends_with_its_time(two: tuple[RedisSizes, RedisSizes]) -> None:
@@ -71,7 +75,7 @@ async def test_what_is_noted_ends_with_its_time(two: tuple[RedisSizes, RedisSize
 async def test_without_redis_nothing_is_known_and_nobody_waits() -> None:
     alone = RedisSizes("unix:///nowhere")
     alone.start()
-    alone.note(A, "small", 60.0)
+    assert not alone.note(A, "small", 60.0)
     assert await alone.look([A, B]) is None
     assert not alone._notes
     await alone.close()

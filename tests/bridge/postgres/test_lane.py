@@ -19,6 +19,8 @@ STATEMENTS = {
     b"fail": b"SELECT 1 / $1::int",
     b"sleep": b"SELECT pg_sleep($1::float)",
     b"texts": b"SELECT array_to_string($1::text[], '|')",
+    b"fence": b"SELECT set_config('default_transaction_read_only', 'on', false)",
+    b"write": b"CREATE TABLE written (number int)",
     b"sync": b"SELECT current_setting('synchronous_commit')",
 }
 Outcome = tuple[str, object]
@@ -137,6 +139,19 @@ async def test_a_cut_connection_reports_the_call_lost(lane: PostgresLane, script
     script.add(b"echo", b"again")
     lane.wake()
     await until(lambda: script.outcomes[1:] == [("answered", b"again")])
+
+
+async def test_a_host_that_takes_no_writes_any_more_is_left(
+    lane: PostgresLane, script: Script
+) -> None:
+    script.add(b"fence")
+    script.add(b"write")
+    lane.wake()
+    await until(lambda: script.connections == 2)
+    assert script.outcomes == [("answered", b"on"), ("lost", None)]
+    script.add(b"echo", b"again")
+    lane.wake()
+    await until(lambda: script.outcomes[2:] == [("answered", b"again")])
 
 
 async def test_a_silent_server_is_given_up(
