@@ -11,14 +11,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-import hiredis
 import msgspec
 import structlog
 
 from controlplane.bridge.limits import buckets as rate_buckets
 from controlplane.bridge.limits.flights import Flights
 from controlplane.bridge.limits.rate_share import Adjustment, Division, Gateways, RateShares, Take
-from controlplane.bridge.limits.redis_link import REPLY, RedisLink, bulk
+from controlplane.bridge.limits.redis_link import REPLY, ScriptPlace, RedisLink, bulk, keep_link
 from controlplane.gateway.nodes.measured.times import Bound, LearnedBound
 from controlplane.gateway.ports import Allowance, Room
 from controlplane.gateway.snapshot import KeyRecord, Snapshot
@@ -30,8 +29,6 @@ TAKES_WAITING_MAX = 10_000
 ADJUSTMENTS_MAX = 100_000
 # Up to this fill, other gateways will hardly have used the rest since it was last seen.
 ROOMY_SHARE = 0.5
-RECONNECT_S_MIN = 0.1
-RECONNECT_S_MAX = 1.0
 # Well within the time for which the script takes a gateway for present.
 PRESENCE_S = 1.0
 _PRESENCE = bulk(rate_buckets.BUCKET_PREFIX + b"gateways")
@@ -55,8 +52,7 @@ class RedisLimiter:
         gateways: Gateways,
         reply: Bound = REPLY,
     ) -> None:
-        self._url = url
-        self._replies = LearnedBound(reply)
+        self._place = ScriptPlace(url, SCRIPT, LearnedBound(reply))
         self._gateways = gateways
         self._link: RedisLink | None = None
         self._busy = False
@@ -76,7 +72,8 @@ class RedisLimiter:
 
     def start(self) -> None:
         self._shares.begin(monotonic_s())
-        self._task = asyncio.create_task(self._keep_link(), name="limiter")
+        link = keep_link(self._place, self._serve, lambda: self._lost([]))
+        self._task = asyncio.create_task(link, name="limiter")
 
     async def wait_shared(self, seconds_max: float) -> bool:
         """Give Redis a moment at the start; False where limits begin divided."""
@@ -339,25 +336,12 @@ class RedisLimiter:
         cap = self._flights.cap(bucket, division, now_s)
         return bucket.limit - cap + self._flights.own(bucket)
 
-    async def _keep_link(self) -> None:
-        wait_s = RECONNECT_S_MIN
-        while True:
-            try:
-                link = await RedisLink.connect(self._url, SCRIPT, self._replies)
-                try:
-                    await self._hand_over(link)
-                    wait_s = RECONNECT_S_MIN
-                    while not link.closed.done():
-                        self._presence_due = True
-                        self._nudge()
-                        await asyncio.wait([link.closed], timeout=PRESENCE_S)
-                finally:
-                    link.close()
-            except (OSError, TimeoutError, hiredis.HiredisError) as error:
-                _log.info("redis is away; limits are divided", error=type(error).__name__)
-            self._lost([])
-            await asyncio.sleep(wait_s)
-            wait_s = min(RECONNECT_S_MAX, wait_s * 2)
+    async def _serve(self, link: RedisLink) -> None:
+        await self._hand_over(link)
+        while not link.closed.done():
+            self._presence_due = True
+            self._nudge()
+            await asyncio.wait([link.closed], timeout=PRESENCE_S)
 
     async def _hand_over(self, link: RedisLink) -> None:
         """Tell Redis what was counted here in the meantime; only then is it asked again."""

@@ -7,11 +7,12 @@ flight at a time; a reply that is late or odd ends the connection, so that answe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from hashlib import sha1
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import hiredis
+import structlog
 from redis.asyncio.connection import SSLConnection, parse_url
 
 from controlplane.embedded.redis_places import master_url
@@ -21,8 +22,19 @@ HANDSHAKE_S_MAX = 1.0
 REPLY = Bound(floor_s=0.05, cap_s=0.25)
 # uvloop runs timers before input: after a stall of our own a reply may already wait in the socket.
 LATE_REPLY_GRACE_S = 0.01
+RECONNECT_S_MIN = 0.1
+RECONNECT_S_MAX = 1.0
 
+_log = structlog.get_logger(__name__)
 OnReply = Callable[[list[int] | None], None]
+
+
+class ScriptPlace(NamedTuple):
+    """Where a script runs, and how long its replies may take."""
+
+    url: str
+    script: bytes
+    bound: LearnedBound
 
 
 class RedisLink(asyncio.Protocol):
@@ -163,6 +175,28 @@ class RedisLink(asyncio.Protocol):
             self.closed.set_result(None)
         if on_reply is not None:
             on_reply(None)
+
+
+async def keep_link(
+    place: ScriptPlace,
+    serve: Callable[[RedisLink], Awaitable[object]],
+    lost: Callable[[], None],
+) -> None:
+    """Connect, `serve` until the link is closed, say that it is `lost`, and begin again."""
+    wait_s = RECONNECT_S_MIN
+    while True:
+        try:
+            link = await RedisLink.connect(*place)
+            try:
+                await serve(link)
+                wait_s = RECONNECT_S_MIN
+            finally:
+                link.close()
+        except Exception as error:  # Process edge: whatever Redis answers, it is asked again.
+            _log.info("redis is away", error=repr(error))
+        lost()
+        await asyncio.sleep(wait_s)
+        wait_s = min(RECONNECT_S_MAX, wait_s * 2)
 
 
 def bulk(data: bytes) -> bytes:

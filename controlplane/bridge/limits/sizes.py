@@ -5,13 +5,11 @@ One script call per batch, as for limits. Redis away or late: nobody knows more 
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
-import hiredis
 import msgspec
 
-from controlplane.bridge.limits.redis_link import REPLY, RedisLink, bulk
+from controlplane.bridge.limits.redis_link import REPLY, ScriptPlace, RedisLink, bulk, keep_link
 from controlplane.gateway.nodes.measured.times import Bound, LearnedBound
 from controlplane.kernel.rules import SIZE_CLASSES, SizeClass
 from controlplane.kernel.tasks import end
@@ -20,7 +18,6 @@ SLOTS = 1 << 17
 BATCH_MAX = 256
 LOOKS_WAITING_MAX = 1_000
 NOTES_WAITING_MAX = 10_000
-RECONNECT_S = 1.0
 MS_PER_S = 1_000
 SCRIPT = (Path(__file__).parent / "sizes.lua").read_bytes()
 
@@ -32,8 +29,7 @@ class RedisSizes:
     """One per event loop."""
 
     def __init__(self, url: str, *, reply: Bound = REPLY) -> None:
-        self._url = url
-        self._replies = LearnedBound(reply)
+        self._place = ScriptPlace(url, SCRIPT, LearnedBound(reply))
         self._link: RedisLink | None = None
         self._busy = False
         self._looks: list[Look] = []
@@ -41,7 +37,8 @@ class RedisSizes:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._keep_link(), name="sizes")
+        link = keep_link(self._place, self._serve, lambda: self._lost([]))
+        self._task = asyncio.create_task(link, name="sizes")
 
     async def close(self) -> None:
         await end(self._task)
@@ -105,14 +102,6 @@ class RedisSizes:
             if not answer.done():
                 answer.set_result(None)
 
-    async def _keep_link(self) -> None:
-        while True:
-            with suppress(OSError, TimeoutError, hiredis.HiredisError):
-                link = await RedisLink.connect(self._url, SCRIPT, self._replies)
-                try:
-                    self._link = link
-                    await link.closed
-                finally:
-                    link.close()
-            self._lost([])
-            await asyncio.sleep(RECONNECT_S)
+    async def _serve(self, link: RedisLink) -> None:
+        self._link = link
+        await link.closed
