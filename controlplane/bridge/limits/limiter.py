@@ -17,7 +17,7 @@ import structlog
 from controlplane.bridge.limits import buckets as rate_buckets
 from controlplane.bridge.limits.flights import Flights
 from controlplane.bridge.limits.rate_share import Adjustment, Division, Gateways, RateShares, Take
-from controlplane.bridge.limits.redis_link import REPLY, ScriptPlace, RedisLink, bulk, keep_link
+from controlplane.bridge.limits.redis_link import REPLY, RedisLink, ScriptPlace, bulk, keep_link
 from controlplane.gateway.nodes.measured.times import Bound, LearnedBound
 from controlplane.gateway.ports import Allowance, Room
 from controlplane.gateway.snapshot import KeyRecord, Snapshot

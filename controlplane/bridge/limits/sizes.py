@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from controlplane.bridge.limits.redis_link import REPLY, ScriptPlace, RedisLink, bulk, keep_link
+from controlplane.bridge.limits.redis_link import REPLY, RedisLink, ScriptPlace, bulk, keep_link
 from controlplane.gateway.nodes.measured.times import Bound, LearnedBound
 from controlplane.kernel.rules import SIZE_CLASSES, SizeClass
 from controlplane.kernel.tasks import end
