@@ -1,7 +1,9 @@
 """`make bench-load`: whether `sluice load` tells what `vllm bench serve` tells, and how fast it is.
 
-Both ask one `vllm serve` of the shipped model by turns, in a closed loop of prompts of 1,025 tokens
-with 150 back. Then one core drives a bare server on the other at 500 requests a second.
+Both ask the same server by turns, in a closed loop of prompts of 1,025 tokens with 150 back: first
+a bare one that takes the same time for each, which shows what two clients make of one answer, then
+`vllm serve` of the shipped model, whose own speed differs from run to run. One core drives a bare
+server on the other at 500 requests a second.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +29,12 @@ from controlplane.insights.load.workloads import OUTPUT_TOKENS, PROMPT_TOKENS
 from tests.support.shipped import SHIPPED
 from tests.support.vllm_server import ENVIRONMENT, vllm_name, vllm_python, vllm_server
 
-PAIRS, STREAMS, REQUESTS = 8, 2, 36
+PAIRS, STREAMS, REQUESTS = 5, 2, 36
 # What its chat template adds to a prompt.
 TEMPLATE_TOKENS = 5
 RATE, RATE_S, TOKENS, GAP_MS = 500, 20, 16, 20
+# What the bare server takes for a first token and for each after it, as the engine does.
+PACED_FIRST_MS, PACED_GAP_MS = 135.0, 5.5
 WITHIN = 0.03
 TIMES = {"ttft": "ttft", "itl": "itl", "tpot": "tpot", "e2el": "total"}
 Figures = dict[str, float]
@@ -78,41 +84,59 @@ def asked_by_vllm(folder: Path, url: str, number: int) -> Figures:
     return found
 
 
-def agree(recorder: Recorder, folder: Path) -> Figures:
-    """Ours to theirs: medians over all pairs but the first, who is first taking turns.
+def by_turns(recorder: Recorder, folder: Path, server: str, url: str) -> dict[str, list[float]]:
+    """Ours to theirs, of each pair of runs but the first; who is first takes turns.
 
-    The server grows faster or slower over minutes, so a run is divided by the one beside it.
+    A server grows faster or slower over minutes, so a run is divided by the one beside it.
     """
-    vllm_name(folder / "names")
-    with vllm_server(folder / "vllm.log", "--no-enable-prefix-caching") as server:
-        first = psutil.Process(server.process.pid)
-        for each in (first, *first.children(recursive=True)):
-            pin(each.pid, GATEWAY_CORE)
-        for number in range(PAIRS + 1):
-            sides = [("ours", asked_by_us), ("vllm", asked_by_vllm)]
-            for side, ask in reversed(sides) if number % 2 else sides:
-                found = ask(folder, server.url, number)
-                print(side, {name: round(value, 2) for name, value in found.items()}, flush=True)
-                if number:
-                    recorder.keep(side, found)
-
-    pairs = list(zip(recorder.passes["ours"], recorder.passes["vllm"], strict=True))
+    own = folder / server
+    own.mkdir()
+    vllm_name(own / "names")
+    sides = {f"ours_{server}": asked_by_us, f"vllm_{server}": asked_by_vllm}
+    for number in range(PAIRS + 1):
+        for side in sorted(sides, reverse=number % 2 == 1):
+            found = sides[side](own, url, number)
+            print(side, {name: round(value, 2) for name, value in found.items()}, flush=True)
+            if number:
+                recorder.keep(side, found)
+    pairs = list(zip(*(recorder.passes[side] for side in sides), strict=True))
     return {
-        name: round(statistics.median(mine[name] / theirs[name] for mine, theirs in pairs), 4)
+        name: sorted(round(mine[name] / theirs[name], 4) for mine, theirs in pairs)
         for name in pairs[0][0]
     }
 
 
-def drive(recorder: Recorder, folder: Path) -> Figures:
-    """At `RATE`: answers a second, CPU of the command for each second, and how late it was."""
+def agree(recorder: Recorder, folder: Path) -> tuple[Figures, dict[str, list[float]]]:
+    """Medians of the pairs on the paced server; and least, median and most on the engine."""
+    with bare_server(OUTPUT_TOKENS, PACED_GAP_MS, PACED_FIRST_MS) as url:
+        paced = by_turns(recorder, folder, "paced", f"{url}/v1")
+    with vllm_server(folder / "vllm.log", "--no-enable-prefix-caching") as server:
+        first = psutil.Process(server.process.pid)
+        for each in (first, *first.children(recursive=True)):
+            pin(each.pid, GATEWAY_CORE)
+        engine = by_turns(recorder, folder, "engine", server.url)
+    medians = {name: statistics.median(pairs) for name, pairs in paced.items()}
+    spread = {name: [each[0], statistics.median(each), each[-1]] for name, each in engine.items()}
+    return medians, spread
+
+
+@contextmanager
+def bare_server(tokens: int, gap_ms: float, first_ms: float) -> Iterator[str]:
+    """The address of one on the other core."""
     port = free_port()
-    bare = [sys.executable, "-m", "benchmarks.driving.bare", str(port), str(TOKENS), str(GAP_MS)]
-    with process(bare) as pid:
+    told = (str(each) for each in (port, tokens, gap_ms, first_ms))
+    with process([sys.executable, "-m", "benchmarks.driving.bare", *told]) as pid:
         wait_for(lambda: listening(port), "the bare server")
         pin(pid, GATEWAY_CORE)
+        yield f"http://127.0.0.1:{port}"
+
+
+def drive(recorder: Recorder, folder: Path) -> Figures:
+    """At `RATE`: answers a second, CPU of the command for each second, and how late it was."""
+    with bare_server(TOKENS, GAP_MS, 0.0) as url:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         record = ours(
-            folder, f"http://127.0.0.1:{port}", "drive", "--rate", str(RATE), "--arrivals",
+            folder, url, "drive", "--rate", str(RATE), "--arrivals",
             "constant", "--seconds", str(RATE_S), "--requests", "50000", "--concurrency", "1024",
         )  # fmt: skip
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -133,10 +157,13 @@ def main() -> int:
     pin(0, OTHER_CORE)
     recorder = Recorder("load", pairs=PAIRS, streams=STREAMS, requests=REQUESTS, rate=RATE)
     with tempfile.TemporaryDirectory() as name:
-        driven, ratios = drive(recorder, Path(name)), agree(recorder, Path(name))
+        driven = drive(recorder, Path(name))
+        ratios, spread = agree(recorder, Path(name))
     met = all(abs(ratio - 1) <= WITHIN for ratio in ratios.values())
     met = met and driven["sent_per_s"] >= RATE and not driven["failed"]
-    recorder.finish({**driven, "ours_to_vllm": ratios, "met": met})
+    recorder.finish(
+        {**driven, "ours_to_vllm": ratios, "ours_to_vllm_on_the_engine": spread, "met": met}
+    )
     return 0 if met else 1
 
 

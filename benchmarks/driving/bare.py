@@ -1,4 +1,5 @@
-"""A server of chats that does nothing: `python -m benchmarks.driving.bare PORT TOKENS GAP_MS`.
+"""A server of chats that only keeps time: `python -m benchmarks.driving.bare PORT TOKENS GAP_MS
+FIRST_MS`.
 
 It answers every request with the same stream, so that whoever drives it is what is measured.
 """
@@ -27,11 +28,11 @@ TOKEN = event({"id": "chatcmpl-1", "choices": [{"index": 0, "delta": {"content":
 
 
 class Bare(asyncio.Protocol):
-    """One connection; a token each `gap_s`, or all at once where that is 0."""
+    """One connection; the first token after `first_s`, then one each `gap_s`."""
 
-    def __init__(self, tokens: int, gap_s: float) -> None:
+    def __init__(self, tokens: int, gap_s: float, first_s: float) -> None:
         usage = {"prompt_tokens": 1_025, "completion_tokens": tokens}
-        self._tokens, self._gap_s, self._came = tokens, gap_s, b""
+        self._tokens, self._gap_s, self._first_s, self._came = tokens, gap_s, first_s, b""
         self._end = event({"choices": [], "usage": usage}) + event("[DONE]") + b"0\r\n\r\n"
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -47,10 +48,7 @@ class Bare(asyncio.Protocol):
             return
         self._came = b""
         self._transport.write(HEAD)
-        if self._gap_s:
-            self._send(self._tokens)
-        else:
-            self._transport.write(TOKEN * self._tokens + self._end)
+        asyncio.get_running_loop().call_later(self._first_s, self._send, self._tokens)
 
     def _send(self, left: int) -> None:
         if self._transport.is_closing():
@@ -62,10 +60,13 @@ class Bare(asyncio.Protocol):
 
 async def main() -> None:
     """Serve until a signal comes."""
-    port, tokens, gap_ms = sys.argv[1:]
+    port, tokens, gap_ms, first_ms = sys.argv[1:]
     loop = asyncio.get_running_loop()
     server = await loop.create_server(
-        lambda: Bare(int(tokens), float(gap_ms) / 1e3), "127.0.0.1", int(port), backlog=BACKLOG
+        lambda: Bare(int(tokens), float(gap_ms) / 1e3, float(first_ms) / 1e3),
+        "127.0.0.1",
+        int(port),
+        backlog=BACKLOG,
     )
     await server.serve_forever()
 
