@@ -15,7 +15,7 @@ GROUPS_MAX = 5_000
 # Of requests as they are stored.
 COLUMNS = (
     *("organization", "project", "key", "model", "route", "pool", "region", "status"),
-    *("error_code", "end_user", "finish"),
+    *("error_code", "end_user", "finish", "rating"),
 )
 DIMENSIONS = (*COLUMNS, "prompt_bucket", "template", "label", "hour", TIME)
 SPAN_OF = {

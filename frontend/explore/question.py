@@ -31,6 +31,7 @@ DIMENSION_WORDS = {
     "status": "Status",
     "error_code": "Error code",
     "finish": "Finish",
+    "rating": "Rating",
     "prompt_bucket": "Prompt tokens",
     "template": "Template",
     "end_user": "End user",

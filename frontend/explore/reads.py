@@ -26,7 +26,7 @@ from controlplane.tenants.selectors import (
 from frontend.explore.question import ALL, COUNTS_ALONE, ExploreQuestion
 from frontend.shared import formats
 from frontend.shared.access import Viewer
-from frontend.shared.filters import STATUSES, TimeRange, request_filter
+from frontend.shared.filters import RATED, RATINGS, STATUSES, TimeRange, request_filter
 
 ID_CHARS_SHOWN, ID_END_CHARS = 13, 6
 UNKNOWN = "none"
@@ -38,6 +38,7 @@ FILTER_OF = {
     "hour": "hours",
 }
 LISTED_STATUSES = frozenset(value for value, _ in STATUSES)
+RATING_OF = {value: name for name, value in RATED.items()}
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,8 @@ def value_words(dimension: str, value: Any) -> str:
         return f"{PROMPT_BUCKET_LABELS[value]} tokens"
     if dimension == "hour":
         return f"{value:02}:00 to {(value + 1) % 24:02}:00"
+    if dimension == "rating":
+        return dict(RATINGS)[RATING_OF[value]] if value else UNKNOWN
     if isinstance(value, datetime):
         return formats.moment(value)
     return str(value) or UNKNOWN
@@ -160,6 +163,8 @@ def _filter_of(question: ExploreQuestion, dimension: str, value: Any) -> dict[st
     if dimension == "status":
         text = "ok" if value < FAILED_FROM else str(value)
         return {name: text} if text in LISTED_STATUSES else None
+    if dimension == "rating":
+        return {name: RATING_OF[value]} if value else None
     if dimension == "label":
         own, _, _ = question.label.partition("=")
         return {name: f"{own}={value}"} if own else None

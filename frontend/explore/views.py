@@ -27,7 +27,7 @@ from frontend.explore.question import ALL, STAFF_ALONE, ExploreQuestion, questio
 from frontend.explore.reads import is_staff, read_findings
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.asked import in_time
-from frontend.shared.filters import RELATIVE, STATUSES, STREAMS, choices
+from frontend.shared.filters import RATINGS, RELATIVE, STATUSES, STREAMS, choices
 from frontend.shared.forms import changes, made_by
 from frontend.shared.panels import panel_csv
 
@@ -166,6 +166,7 @@ def _options(viewer: Viewer, question: ExploreQuestion) -> dict[str, Any]:
         "statuses": STATUSES,
         "streams": STREAMS,
         "finishes": FINISHES,
+        "ratings": RATINGS,
         "pools": choices([(one.name, one.name) for one in pool_list()], filters.pool),
         "lengths": list(known.LENGTHS.items()),
     }

@@ -45,6 +45,8 @@ STATUSES = (
     ("503", "503 unavailable"),
 )
 RATINGS = (("", "any"), ("up", "thumbs up"), ("down", "thumbs down"))
+# As they are recorded.
+RATED = {"up": 1, "down": -1}
 STREAMS = (("", "any"), ("yes", "streamed"), ("no", "not streamed"))
 # What comes first in the list, and the column that this goes by.
 SORTS = (
@@ -264,7 +266,7 @@ def request_filter(filters: Filters, organization: uuid.UUID, within: TimeRange)
         ttft_us_min=_us(filters.min_ttft_ms or "0"),
         ttft_us_max=_us(filters.max_ttft_ms) if filters.max_ttft_ms else None,
         cost_nano_min=nano_from_usd(filters.min_usd or "0"),
-        rating={"up": 1, "down": -1}.get(filters.rating, 0),
+        rating=RATED.get(filters.rating, 0),
     )
 
 

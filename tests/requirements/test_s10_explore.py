@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from math import ceil
 from urllib.parse import urlencode
 
+import httpx2
 import pytest
 from django.test import Client
 from pytest import approx
@@ -85,6 +86,7 @@ def test_any_filter_over_any_combination_grouped_compared_and_shared(product: Pr
     wait_for(lambda: len(rows(TOTALS)) == count, "records")
     _check_two_groups_from_rows(client, asked)
     _check_filters_combine(client)
+    _check_ratings(client, product, asked)
     _check_percentiles(client)
     _check_rollups_and_rows_agree(client, count)
     _check_another_tenant(count)
@@ -115,6 +117,25 @@ def _check_filters_combine(client: Client) -> None:
     assert demo_admin().get(link).content.decode().count(f">{EACH}<") == page.count(f">{EACH}<")
     (row,) = _file(client, **question, compare="week")
     assert "Requests, other span" not in row
+
+
+def _check_ratings(client: Client, product: Product, asked: Asked) -> None:
+    """Answers that their clients rate are a group, and a filter."""
+    rated = {"up": asked["ann", "ads"][:1], "down": asked["bob", "ads"][:2]}
+    for rating, answers in rated.items():
+        for answer in answers:
+            told = httpx2.post(
+                f"{product.urls[0]}/v1/requests/req_{answer.request}/feedback",
+                headers={"authorization": f"Bearer {product.key}"},
+                json={"rating": rating},
+                trust_env=False,
+            )
+            assert told.status_code == 200, told.text
+    found = _file(client, by="rating")
+    counts = {"none": EACH * len(asked) - 3, "thumbs down": 2, "thumbs up": 1}
+    assert {row["Rating"]: int(row["Requests"]) for row in found} == counts
+    (row,) = _file(client, by="end_user", rating="down")
+    assert (row["End user"], row["Requests"]) == ("bob", "2")
 
 
 def _check_percentiles(client: Client) -> None:

@@ -27,7 +27,7 @@ from controlplane.telemetry.exploration import DIMENSIONS, MEASURES, Exploration
 from controlplane.telemetry.explore import explore
 from controlplane.telemetry.reading import TooMuchToRead
 from controlplane.telemetry.selectors_requests import RequestFilter
-from tests.support.money import ALICE_KEY, BOB_KEY, ORG_A, ORG_C, PROJECT_A, PROJECT_C, dsn
+from tests.support.money import ALICE_KEY, BOB_KEY, ORG_A, ORG_C, PROJECT_A, PROJECT_C, dsn, rows
 from tests.support.records import make_record
 from tests.support.servers import Servers, drop_database, make_database
 
@@ -88,6 +88,11 @@ def records(servers: Servers) -> Iterator[list[FinishedRequest]]:
         await recorder.close()
 
     asyncio.run(write())
+    rows(
+        "UPDATE request_records SET rating = CASE region WHEN 'north' THEN -1"
+        " ELSE (pool = 'spare')::integer END WHERE organization = %s",
+        ORG_A,
+    )
     rollups.roll_up()
     yield made
     drop_database(servers.postgres)
@@ -133,6 +138,10 @@ def _team(one: FinishedRequest) -> str:
     return {"": ""}.get(one.user, {"ann": "search", "bob": "ads"}.get(one.user, ""))
 
 
+def _rating(one: FinishedRequest) -> int:
+    return -1 if one.region == "north" else int(one.pool == "spare")
+
+
 GROUPS: dict[tuple[str, ...], Callable[[FinishedRequest], tuple[Any, ...]]] = {
     ("model",): lambda one: (one.model,),
     ("project", "model"): lambda one: (PROJECT_A, one.model),
@@ -141,6 +150,7 @@ GROUPS: dict[tuple[str, ...], Callable[[FinishedRequest], tuple[Any, ...]]] = {
     ("route", "status"): lambda one: (one.route, one.status),
     ("error_code",): lambda one: (one.error_code,),
     ("end_user",): lambda one: (one.user,),
+    ("rating",): lambda one: (_rating(one),),
     ("template", "model"): lambda one: ("greet@1" if one.model == "large" else "", one.model),
     ("prompt_bucket",): lambda one: ({30: 0, 256: 0, 257: 1, 5_000: 3}[one.prompt_tokens],),
     ("label",): lambda one: (f'{{"team":"{_team(one)}"}}' if _team(one) else "",),
@@ -162,6 +172,7 @@ FILTERS: list[tuple[dict[str, Any], Callable[[FinishedRequest], bool]]] = [
     ({"status": "failed", "pool": "spare"}, lambda one: one.status == 503 and one.pool == "spare"),
     ({"region": "north", "end_user": "ann"},
      lambda one: one.region == "north" and one.user == "ann"),
+    ({"rating": -1}, lambda one: one.region == "north"),
     ({"prompt_bucket": 1}, lambda one: one.prompt_tokens == 257),
     ({"template": "greet@1"}, lambda one: one.model == "large"),
     ({"label": "team"}, lambda one: _team(one) != ""),

@@ -53,7 +53,8 @@ def test_every_way_leads_to_a_question_that_can_be_read(chart: str) -> None:
 @pytest.mark.parametrize(
     ("dimension", "value", "words"),
     [("hour", 23, "23:00 to 00:00"), ("prompt_bucket", 0, "\u2264 256 tokens"), ("label", "{", "{"),
-     ("time", NOW, "2026-11-21 09:15:00"), ("region", "", "none"), ("status", 200, "200")],
+     ("time", NOW, "2026-11-21 09:15:00"), ("region", "", "none"), ("status", 200, "200"),
+     ("rating", 1, "thumbs up"), ("rating", -1, "thumbs down"), ("rating", 0, "none")],
 )  # fmt: skip
 def test_values_are_told_in_words(dimension: str, value: object, words: str) -> None:
     assert value_words(dimension, value) == words
@@ -71,6 +72,8 @@ def test_values_are_told_in_words(dimension: str, value: object, words: str) -> 
         ("by=end_user", "ann", {"user": "ann"}),
         ("by=region", "", None),
         ("by=prompt_bucket", 2, {"length": "2"}),
+        ("by=rating", -1, {"rating": "down"}),
+        ("by=rating", 0, None),
     ],
 )
 def test_a_group_is_narrowed_to_where_a_filter_says_so(
