@@ -1,10 +1,11 @@
 """I10: a real vLLM server, attached by its address and that of its cache events, without any
-folder. What it tells of prompts is what it counts and caches.
+folder. What it tells of prompts is what it counts and caches: to a gateway here, and to processes.
 """
 
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterator, Sized
 from functools import partial
 from pathlib import Path
@@ -13,14 +14,20 @@ from typing import Any
 import httpx2
 import pytest
 
+from controlplane.catalog.services import ModelDraft
 from controlplane.gateway.nodes.limits import LinkLimits
 from controlplane.kernel.receipt import Receipt, read_receipt
 from inference.contract.capabilities import Capability
+from tests.product.books import bills
 from tests.support.fleet import MODEL
 from tests.support.gateway import GatewayUnderTest, running_gateway
+from tests.support.installation import CHAT, add_node, installation, post, request_of
+from tests.support.money import rows
+from tests.support.product import Plan
 from tests.support.remote import remote_node
+from tests.support.servers import Servers
 from tests.support.vllm_server import WINDOW, VllmServer, vllm_server
-from tests.support.waiting import until
+from tests.support.waiting import until, wait_for
 
 # Some minutes where other work is done beside it.
 pytestmark = pytest.mark.timeout(600)
@@ -81,6 +88,51 @@ async def test_an_address_is_enough_for_an_exact_index_and_window(
         assert answer.json()["error"]["code"] == "context_length_exceeded"
         # By three miscounts it would be asked no more.
         assert served.can(Capability.TOKENIZES)
+
+
+def test_through_processes_it_is_routed_to_by_what_it_caches_and_billed_by_what_it_counts(
+    server: tuple[VllmServer, str], servers: Servers, tmp_path: Path
+) -> None:
+    running, events = server
+    attached = ModelDraft(
+        name="attached", pool="attached", context_window=WINDOW, output_tokens_default=64
+    )
+    turn = {"role": "user", "content": "And how wide?"}
+    asked: dict[str, Any] = {"model": attached.name, "messages": [SYSTEM, turn]}
+    with installation(servers, Plan(nodes=0)) as product:
+        upstream = ("--url", running.url, "--upstream-model", running.model, "--kv-events", events)
+        name = ("--engine", "remote", "--model-name", attached.name)
+        add_node(product, tmp_path, attached, *name, *upstream)
+        product.mend()
+
+        def answered() -> httpx2.Response:
+            answer = post(product, CHAT, max_tokens=4, temperature=0, **asked)
+            assert answer.status_code == 200, answer.text
+            return answer
+
+        used = answered().json()["usage"]
+        prompt = used["prompt_tokens"]
+        full = (prompt - 1) // BLOCK_SIZE * BLOCK_SIZE
+        counted = post(product, "/v1/preflight", **asked).json()
+        assert counted["tokens"]["prompt"] == prompt
+
+        def receipt() -> Receipt:
+            request = uuid.UUID(hex=request_of(answered()))
+            found = "SELECT receipt FROM request_records WHERE request = %s"
+            wait_for(lambda: rows(found, request), "the record")
+            return read_receipt(bytes(rows(found, request)[0][0]))
+
+        # Its events have told of the blocks.
+        wait_for(lambda: receipt().available_tokens == full, "the index")
+        answer, found = answered(), receipt()
+        assert (found.index, found.delivered_cached_tokens) == ("exact", full)
+        used = answer.json()["usage"]
+        assert used["prompt_tokens_details"]["cached_tokens"] == full
+        wait_for(lambda: request_of(answer) in bills(), "the bill")
+        assert bills()[request_of(answer)].output == used["completion_tokens"]
+        asked["messages"] = [{"role": "user", "content": "harbour " * WINDOW}]
+        refused = post(product, CHAT, **asked).json()["error"]
+        assert refused["code"] == "context_length_exceeded"
 
 
 def _has(index: Sized, blocks: int) -> bool:

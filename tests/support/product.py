@@ -54,7 +54,8 @@ EXPIRED_S_MAX = DEADLINE_S + GRACE_S + SWEEP_S + 15.0
 @dataclass(frozen=True)
 class Plan:
     """What to run. `tokens_per_s` paces each stream of an echo node; 0 answers at once. With
-    `speculates` nodes run the compact engine instead, which drafts a token wherever it can.
+    `speculates` nodes run the compact engine instead, which drafts a token wherever it can;
+    `options` are further ones of it.
 
     With `started` False the processes are made, and started by the test. Nodes are told of the
     first `seeds` gateways only, and find the others. `dial` gives the port that a node of this name
@@ -72,6 +73,7 @@ class Plan:
     tokens_per_s: float = 0.0
     credits: int | None = None
     speculates: bool = False
+    options: tuple[str, ...] = ()
     started: bool = True
     seeds: int | None = None
     dial: Callable[[str, int], int] | None = None
@@ -336,7 +338,7 @@ def _node_argv(name: str, ports: Sequence[int], plan: Plan) -> list[str]:
     if plan.model != settings.SHIPPED_MODEL_DIR:
         argv += ["--engine", "compact", "--model-name", MODEL.name]
     elif plan.speculates:
-        argv += ["--engine", "compact", "--speculate", "on", "--drafts", "1"]
+        argv += ["--engine", "compact", "--speculate", "on", "--drafts", "1", *plan.options]
     else:
         argv += ["--engine", "echo", "--tokens-per-s", str(plan.tokens_per_s)]
     if plan.credits is not None:

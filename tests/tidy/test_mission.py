@@ -1,5 +1,5 @@
-"""docs/mission.md names what is there: every requirement has a row, and each row's pages,
-endpoints, commands, documents and tests exist."""
+"""docs/mission.md names what is there: every requirement has a row, each row's pages, endpoints,
+commands, documents and tests exist, and one of its tests starts processes."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ from controlplane.gateway.openai.description import OPERATIONS
 
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests" / "requirements"
+# Where tests of whole products are, whose functions name the requirement: `test_i3_...`.
+WHOLE = (ROOT / "tests" / "product", ROOT / "tests" / "faults")
+STARTS = re.compile(
+    r"\b(?:running_product|installation|subprocess\.(?:run|Popen))\(|\bsluice_run import\b"
+)
 # How many each part of the requirements has.
 PARTS = {"P": 15, "I": 12, "C": 13, "S": 10}
 NUMBERS = [f"{part}{number + 1}" for part, count in PARTS.items() for number in range(count)]
@@ -82,6 +87,20 @@ def test_what_a_row_names_is_there(number: str) -> None:
     for document in re.findall(r"\]\(([^)#]+)", told):
         assert (ROOT / "docs" / document).is_file(), document
     assert quoted(tests) == [f"test_{number.lower()}_*"]
+
+
+@cache
+def of_whole_products() -> str:
+    """The source of all tests of products in processes."""
+    return "\n".join(path.read_text() for folder in WHOLE for path in folder.glob("test_*.py"))
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_a_row_is_held_by_processes(number: str) -> None:
+    name = number.lower()
+    own = [path.read_text() for path in TESTS.glob(f"test_{name}_*.py")]
+    named = re.search(rf"def test_(?:\w+_)?{name}_\w+\(", of_whole_products())
+    assert named or any(map(STARTS.search, own)), "no test of it starts a process"
 
 
 @pytest.mark.parametrize("file", sorted(path.name for path in TESTS.glob("test_*.py")))
