@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,6 @@ from django.conf import settings
 from pytest import approx
 
 from controlplane.billing.ledger.services import seal_ledger
-from controlplane.catalog.services import ModelDraft
 from controlplane.composed.demo import MODEL, POOL
 from controlplane.embedded import stack
 from controlplane.kernel.ids import public_id
@@ -55,7 +55,7 @@ from tests.support.waiting import wait_for
 HURRIED = "tests.support.hurried"
 LONG = "The handbook says that doors open at nine. " * 40
 # A model of a server that runs already, which is the gateway itself.
-FAR = ModelDraft(name="far", pool="far", context_window=MODEL.context_window)
+FAR = replace(MODEL, name="far", pool="far")
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +144,9 @@ def test_s4_the_worksheet_is_filled_in_from_what_was_measured(product: Product) 
     crowded = sheet(rate=100 * filled["per_s_max"])["sheet"]
     assert crowded["uses"][0]["used"] > 1 and crowded["nodes_needed"] > filled["nodes_needed"]
     page = page_of(product, f"/insights/capacity?days=1&pool={POOL}")
-    assert page.status_code == 200 and "breaks first" in page.text and "local" in page.text
+    assert page.status_code == 200 and all(
+        words in page.text for words in ("breaks first", "GPU-hours per region", "local")
+    )
 
 
 def test_s7_four_ways_are_measured_by_the_command_and_the_map_is_a_file(product: Product) -> None:
@@ -160,7 +162,7 @@ def test_s7_four_ways_are_measured_by_the_command_and_the_map_is_a_file(product:
     ways = {way["name"]: way for way in kept["ways"]}
     assert [*ways] == ["baseline", "gateway", "streaming", "whole"]
     for way in ways.values():
-        assert (way["requests"], way["failed"], way["output_tokens"]) == (2, 0, 12)
+        assert (way["requests"], way["failed"]) == (2, 0) and 0 < way["output_tokens"] <= 12
         assert way["label"] in done.stdout and 0 < way["ttft_p50_us"] <= way["latency_p50_us"]
         assert way["charged_nano"] > 0
     assert ways["streaming"]["prompt_tokens"] < 0.6 * ways["baseline"]["prompt_tokens"]

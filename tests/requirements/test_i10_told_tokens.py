@@ -95,8 +95,9 @@ def test_through_processes_it_is_routed_to_by_what_it_caches_and_billed_by_what_
 ) -> None:
     running, events = server
     attached = ModelDraft(
-        name="attached", pool="attached", context_window=WINDOW, output_tokens_default=64
-    )
+        name="attached", pool="attached", context_window=WINDOW, output_tokens_default=64,
+        output_tokens_max=64,
+    )  # fmt: skip
     turn = {"role": "user", "content": "And how wide?"}
     asked: dict[str, Any] = {"model": attached.name, "messages": [SYSTEM, turn]}
     with installation(servers, Plan(nodes=0)) as product:
