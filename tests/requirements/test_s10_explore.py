@@ -128,6 +128,7 @@ def _check_ratings(client: Client, product: Product, asked: Asked) -> None:
                 f"{product.urls[0]}/v1/requests/req_{answer.request}/feedback",
                 headers={"authorization": f"Bearer {product.key}"},
                 json={"rating": rating},
+                timeout=30.0,
                 trust_env=False,
             )
             assert told.status_code == 200, told.text

@@ -26,7 +26,7 @@ class Staff:
     url: str
 
     def __call__(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
-        """Status and body."""
+        """Status and body, None without one."""
         answer = httpx2.request(
             method,
             f"{self.url}/api/{path}",
@@ -34,7 +34,7 @@ class Staff:
             json={} if body is None else body,
             timeout=30.0,
         )
-        return answer.status_code, answer.json()
+        return answer.status_code, answer.json() if answer.content else None
 
     def deployment(self, name: str) -> dict[str, Any]:
         """A deployment as it stands; empty where there is none."""

@@ -91,17 +91,23 @@ def operate(product: Product, method: str, path: str, body: object = None) -> An
     return told
 
 
+def got(product: Product, path: str, **more: Any) -> httpx2.Response:
+    """What stands at a path of the first gateway."""
+    url = product.urls[0] + path
+    return httpx2.get(url, timeout=ANSWER_S_MAX, trust_env=False, **more)
+
+
 def page_of(product: Product, path: str) -> httpx2.Response:
     """A page as the browser of the demo's admin gets it."""
     name = settings.SESSION_COOKIE_NAME
     cookies = {name: demo_admin().cookies[name].value}
-    return httpx2.get(product.urls[0] + path, cookies=cookies, trust_env=False)
+    return got(product, path, cookies=cookies)
 
 
 def scraped(product: Product, sample: str, **labels: str) -> float:
     """The sum of a metric's samples with these labels, as Prometheus reads them."""
     token = {"authorization": f"Bearer {settings.METRICS_TOKEN}"}
-    answer = httpx2.get(f"{product.urls[0]}/metrics", headers=token, trust_env=False)
+    answer = got(product, "/metrics", headers=token)
     assert answer.status_code == 200, answer.text
     return sum(
         one.value
