@@ -54,13 +54,15 @@ TIGHT = ModelDraft(
 )
 AT_ONCE, ROOM_TOKENS = 4, 160
 LITTLE = ("--kv-mib", "1", "--dtype", "float32", "--credits", str(AT_ONCE))
+# Its processes start together, and the first test waits for all of them.
+pytestmark = pytest.mark.timeout(300)
 EMBEDS = ModelDraft(name=ENCODER, pool="embeddings", context_window=CONTEXT, task="embed")
 
 
 @pytest.fixture(scope="module")
 def product(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
     folder: Path = tmp_path_factory.mktemp("rows")
-    blocks = ("--block-size", str(BLOCK_TOKENS))
+    blocks = ("--block-size", str(BLOCK_TOKENS), "--threads", "1")
     plan = Plan(speculates=True, options=(*blocks, "--step-tokens", str(STEP_TOKENS)))
     with installation(servers, plan) as product:
         model = ("--model", str(SHIPPED), "--model-name", TIGHT.name)

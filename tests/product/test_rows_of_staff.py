@@ -53,6 +53,8 @@ from tests.support.servers import Servers
 from tests.support.waiting import wait_for
 
 HURRIED = "tests.support.hurried"
+# Its processes start together, and the first test waits for all of them.
+pytestmark = pytest.mark.timeout(300)
 LONG = "The handbook says that doors open at nine. " * 40
 # A model of a server that runs already, which is the gateway itself.
 FAR = replace(MODEL, name="far", pool="far")
@@ -64,7 +66,7 @@ def product(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Itera
     with pytest.MonkeyPatch.context() as patch:
         # Messages may go to a receiver on this machine.
         patch.setenv("SLUICE_WEBHOOKS_PRIVATE", "1")
-        plan = Plan(speculates=True, sweeps=True, clock=HURRIED)
+        plan = Plan(speculates=True, options=("--threads", "1"), sweeps=True, clock=HURRIED)
         with installation(servers, plan) as product:
             calls = stack.connector(HOST, product.ports)
             child = Child(calls.name, calls.argv, calls.env, folder / "connector.log")
