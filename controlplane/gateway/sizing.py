@@ -168,8 +168,9 @@ def choose_size(
         us=(monotonic_ns() - began) / MICROSECOND_NS,
         conversation=conversation.hex(),
     )
-    rated = any(before and why == "thumbs_down" for before, why in past)
-    return SizedPrompt(choice, digest, conversation, rated and by not in ("request", "shadow"))
+    moves = by not in ("request", "shadow")
+    ends = moves and any(before is not None and why == "thumbs_down" for before, why in past)
+    return SizedPrompt(choice, digest, conversation, ends)
 
 
 def _served(

@@ -11,7 +11,7 @@ from controlplane.kernel import tasks
 
 async def test_what_loses_a_cancellation_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "CANCEL_AGAIN_S", 0.01)
-    lost = []
+    lost: list[bool] = []
 
     async def deaf() -> None:
         while True:

@@ -236,7 +236,7 @@ def invitation_accept(*, token: str, user: User) -> Organization:
         held, made = Membership.objects.select_for_update().get_or_create(
             organization=organization, user=user, defaults={"role": invitation.role}
         )
-        ranks = list(Role)
+        ranks = [role.value for role in Role]
         # What a group gave goes with it; what a person gave stays. A higher role is not lowered.
         if not made and held.issuer and ranks.index(invitation.role) <= ranks.index(held.role):
             held.role, held.issuer = invitation.role, ""
