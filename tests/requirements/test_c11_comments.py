@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import httpx2
 import pytest
 
-from controlplane.kernel.ids import public_id
+from controlplane.composed.demo import MODEL
+from controlplane.kernel.ids import public_id, uuid_of
 from tests.requirements.test_c11_what_was_said import (
     DAYS,
     END_USER,
@@ -87,3 +88,16 @@ async def test_only_readers_see_the_comment_of_a_rating(product: Product) -> Non
         status, page = await get(user, f"/requests/{public_id('req', request)}")
         assert (status, b"thumbs down" in page) == (OK, True)
         assert (SECRET.encode() in page) is shown
+
+
+async def test_a_stored_response_is_deleted_with_its_comment(product: Product) -> None:
+    tenant = await tenant_of(product)
+    headers = {"authorization": f"Bearer {tenant.secret}"}
+    async with httpx2.AsyncClient(base_url=product.urls[0], headers=headers) as client:
+        said = {"model": MODEL.name, "input": "Is it in tune?", "store": True}
+        made = await client.post("/v1/responses", json=said)
+        await is_kept(tenant)
+        await rate(product, tenant, uuid_of(made.headers["x-request-id"], "req"), f"my {SECRET}")
+        assert comments(tenant) == [f"my {SECRET}"]
+        deleted = await client.delete(f"/v1/responses/{made.json()['id']}")
+    assert (deleted.status_code, comments(tenant)) == (OK, [""])
