@@ -11,8 +11,7 @@ from django.core import mail
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, ValidationError
 
 from controlplane.billing.budgets import services
-from controlplane.billing.budgets.models import BudgetScope
-from controlplane.billing.budgets.models import Budget
+from controlplane.billing.budgets.models import Budget, BudgetScope
 from controlplane.billing.budgets.services import BudgetDraft, budget_end, budget_plan, budget_set
 from controlplane.bridge.money.ledger import PostgresLedger
 from controlplane.core.permissions import organization_scope
