@@ -207,7 +207,7 @@ def end_user_delete(*, actor: Actor, project: Project, end_user: str) -> int:
     # The name itself would outlive in the audit what is deleted here.
     hashes = key.hashes(terms) if key else []
     found = KeptContentRow.objects.filter(project=project.id, terms__contains=hashes)
-    told: Facts = {"end_user": "".join(f"{one:x}" for one in hashes)}
+    told: Facts = {"end_user": f"{hashes[0]:x}"} if hashes else {}
     comments = _comments(project).filter(end_user=end_user)
     return _delete(actor, project, told, found if hashes else found.none(), comments)
 
