@@ -79,9 +79,10 @@ def command(cast: Cast, monkeypatch: pytest.MonkeyPatch) -> Iterator[Command]:
 
 def elsewhere() -> ModuleType:
     """The same module as another process has it."""
-    assert runs.__spec__ is not None and runs.__spec__.loader is not None
-    made = importlib.util.module_from_spec(runs.__spec__)
-    runs.__spec__.loader.exec_module(made)
+    spec = runs.__spec__
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
     return made
 
 
