@@ -16,7 +16,7 @@ from controlplane.billing.budgets.services import Subject, budget_id
 from controlplane.blueprint.applying import Applying
 from controlplane.blueprint.current import ORGANIZATIONS_MAX, current_things
 from controlplane.blueprint.document import Document
-from controlplane.blueprint.drafts import DraftedEntry, drafted_entries, drafts_keep
+from controlplane.blueprint.drafts import DraftedEntry, drafted_entries, drafts_end, drafts_keep
 from controlplane.blueprint.providers import KEY, key_is_used
 from controlplane.blueprint.steps import ENDS, STEPS, ConfiguredPart, budget_parts, budget_step
 from controlplane.blueprint.tenants import organization_of
@@ -97,11 +97,13 @@ def documents_apply(
     require(actor, Action.CONFIG_MANAGE)
     wanted: list[Thing] = []
     lines: Lines = {}
+    drafts = False
     for name, text in documents.items():
         prefix = f"{name}: " if name else ""
         with _named(prefix):
             found, found_lines = _read(text)
         wanted += [thing._replace(path=f"{prefix}{thing.path}") for thing in found]
+        drafts |= "drafts" in found_lines
         lines |= {f"{prefix}{path}": line for path, line in found_lines.items()}
     wanted.sort(key=lambda thing: KINDS.index(thing.key[0]))
     with _located(lines):
@@ -109,6 +111,8 @@ def documents_apply(
         secrets = _secrets(wanted, keys)
         with transaction.atomic():
             changes = _apply(_acting(actor), wanted, secrets)
+            if drafts:
+                changes += _draft(_acting(actor), [thing for thing in wanted if thing.draft])
             if dry_run:
                 transaction.set_rollback(True)
     return changes
@@ -155,12 +159,11 @@ def _apply(actor: Actor, said: list[Thing], secrets: Mapping[Key, str]) -> list[
     for thing, subject, part in sorted(budgets, key=lambda one: budget_id(one[1])):
         with below(thing.path):
             budget_step(actor, subject, part)
-    changes += _end(actor, [thing for thing in wanted if thing.absent], now)
-    return changes + _draft(actor, [thing for thing in said if thing.draft])
+    return changes + _end(actor, [thing for thing in wanted if thing.absent], now)
 
 
 def _draft(actor: Actor, drafted: list[Thing]) -> list[ValueChange]:
-    """What the document's drafts make another; nothing where they say it already."""
+    """What drafts make another, where they do not say it already, and those that are no more."""
     now = current_things(actor, _organizations(drafted)) if drafted else {}
     changes: list[ValueChange] = []
     entries: list[DraftedEntry] = []
@@ -170,8 +173,9 @@ def _draft(actor: Actor, drafted: list[Thing]) -> list[ValueChange]:
         with below(thing.path):
             after = {**(before or {}), **thing.fields}
             entries += drafted_entries(Applying(actor, thing.key, before, after))
+    ended = [ValueChange("drafts", name, None) for name in drafts_end(actor, entries)]
     with below("drafts"):
-        return changes if drafts_keep(actor, entries) else []
+        return ended + (changes if drafts_keep(actor, entries) else [])
 
 
 def _end(actor: Actor, absent: list[Thing], now: Mapping[Key, Fields]) -> list[ValueChange]:

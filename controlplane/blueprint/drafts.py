@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 
 import msgspec
+from django.db.models import QuerySet
 from msgspec.structs import asdict
 
 from controlplane.blueprint import things
@@ -21,12 +22,15 @@ from controlplane.blueprint.steps import (
 )
 from controlplane.changes.content import BudgetEntry, LimitEntry, PriceEntry
 from controlplane.changes.limits import LimitChanges, public_subject
+from controlplane.changes.models import ChangeVersion
 from controlplane.changes.prices import PriceChanges
 from controlplane.changes.versions import ChangeVersions
-from controlplane.core.audit.entries import Actor
+from controlplane.core.audit.entries import OPERATOR, Actor
+from controlplane.core.permissions import organization_scope
 from controlplane.core.versions.models import State
 from controlplane.kernel.ids import public_id
 from controlplane.tenants.models import Project
+from controlplane.tenants.selectors import organization_ids
 
 # Of an organization, None for prices.
 DraftedEntry = tuple[uuid.UUID | None, msgspec.Struct]
@@ -69,11 +73,29 @@ def drafts_keep(actor: Actor, entries: Iterable[DraftedEntry]) -> bool:
     return any(kept)
 
 
+def drafts_end(actor: Actor, entries: Iterable[DraftedEntry]) -> Iterator[str]:
+    """Discard what documents drafted and none of these says; the organizations, or `prices`."""
+    said = {organization for organization, _ in entries}
+    with organization_scope(organization_ids(user=OPERATOR)):
+        found = list(_drafted(ChangeVersion.objects.select_related("organization")))
+    for draft in found:
+        if (of := draft.organization) is None and None not in said:
+            PriceChanges(actor).draft_discard(draft)
+            yield "prices"
+        elif of is not None and of.id not in said:
+            LimitChanges(actor, of.id).draft_discard(draft)
+            yield of.name
+
+
+def _drafted(rows: QuerySet[ChangeVersion]) -> QuerySet[ChangeVersion]:
+    """Those of documents: a draft with the same note that a person made is theirs."""
+    return rows.filter(state=State.DRAFT, note=NOTE, created_by=None)
+
+
 def _keep(changes: ChangeVersions, entries: list[msgspec.Struct]) -> bool:
     content = msgspec.json.decode(msgspec.json.encode(changes.joined(entries)))
     with changes.alone():
-        drafts = changes.rows.filter(state=State.DRAFT, note=NOTE)
-        draft = drafts.order_by("-version").first()
+        draft = _drafted(changes.rows).order_by("-version").first()
         if draft is not None and draft.content == content:
             return False
         if draft is None:

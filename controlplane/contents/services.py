@@ -25,6 +25,7 @@ from controlplane.core.permissions import Action, Role, organization_scope
 from controlplane.core.seal import BrokenSeal
 from controlplane.kernel.contents.kept import FACTS, KeptContent, body_of, facts_as_terms, words_in
 from controlplane.kernel.ids import uuid_asked
+from controlplane.telemetry.models import RequestRecord
 from controlplane.telemetry.reading import bounded_read
 from controlplane.telemetry.selectors_requests import id_floor
 from controlplane.tenants.access import allows, permitted, require, role_of
@@ -72,6 +73,7 @@ def contents_configure(*, actor: Actor, project: Project, keeping: Keeping) -> P
     """Set what a project keeps, and the roles that may read it.
 
     0 days destroys its key, so that nothing kept can be read from then on; a job drops the rows.
+    Comments of ratings go with it.
     """
     require(actor, Action.CONTENT_MANAGE, project.organization_id)
     roles = set(keeping.readers)
@@ -91,6 +93,8 @@ def contents_configure(*, actor: Actor, project: Project, keeping: Keeping) -> P
         for name, value in wanted.items():
             setattr(project, name, value)
         project.save(update_fields=[*wanted, "content_key"])
+        if not keeping.days:
+            _comments(project).update(comment="")
         audit_record(
             actor, "content.configure", subject=project, detail=wanted, changed=(before, wanted)
         )
@@ -186,21 +190,26 @@ def content_json(content: KeptContent) -> dict[str, Any]:
 
 
 def content_delete(*, actor: Actor, project: Project, request: UUID) -> int:
-    """Delete what was said in one request; returns how many rows there were, 0 or 1."""
-    return _delete(actor, project, {"request": str(request)}, request=request)
+    """Delete what was said in one request, and in its rating; returns 1, or 0 where nothing was."""
+    found = KeptContentRow.objects.filter(project=project.id, request=request)
+    told: Facts = {"request": str(request)}
+    return _delete(actor, project, told, found, _comments(project).filter(request=request))
 
 
 def end_user_delete(*, actor: Actor, project: Project, end_user: str) -> int:
-    """Delete all that one end user said in a project; returns in how many requests that was."""
+    """Delete all that one end user said in a project, also in ratings; returns in how many requests
+    that was.
+    """
     require(actor, Action.CONTENT_DELETE, project.organization_id)
     terms, key = facts_as_terms({"end_user": end_user}), _key(project)
     if not terms:
         raise ValidationError({"end_user": "Must not be empty."})
-    if key is None:
-        return 0
     # The name itself would outlive in the audit what is deleted here.
-    (hashed,) = key.hashes(terms)
-    return _delete(actor, project, {"end_user": f"{hashed:x}"}, terms__contains=[hashed])
+    hashes = key.hashes(terms) if key else []
+    found = KeptContentRow.objects.filter(project=project.id, terms__contains=hashes)
+    told: Facts = {"end_user": f"{hashes[0]:x}"} if hashes else {}
+    comments = _comments(project).filter(end_user=end_user)
+    return _delete(actor, project, told, found if hashes else found.none(), comments)
 
 
 def contents_forget() -> int:
@@ -248,9 +257,22 @@ def _read(
     return Page(found, has_more)
 
 
-def _delete(actor: Actor, project: Project, told: Facts, **which: object) -> int:
+def _comments(project: Project) -> QuerySet[RequestRecord]:
+    """Requests of a project with a comment in their rating."""
+    return RequestRecord.objects.filter(project=project.id).exclude(comment="")
+
+
+def _delete(
+    actor: Actor,
+    project: Project,
+    told: Facts,
+    found: QuerySet[KeptContentRow],
+    comments: QuerySet[RequestRecord],
+) -> int:
     with permitted(actor, Action.CONTENT_DELETE, project.organization_id):
-        count, _ = KeptContentRow.objects.filter(project=project.id, **which).delete()
+        count = comments.exclude(request__in=found.values("request")).update(comment="")
+        comments.update(comment="")
+        count += found.delete()[0]
         told = {**told, "requests": count}
         audit_record(actor, "content.delete", subject=project, detail=told)
     return count

@@ -30,12 +30,15 @@ LOOK_UPS_MAX = 32
 CONNECT_S_MAX = 5.0
 # From the connection's begin to the answer's end: a byte now and then must not hold a worker.
 EXCHANGE_S_MAX = 10.0
-OUTBOUND_S_MAX = LOOK_UP_S_MAX + EXCHANGE_S_MAX
+# A proxy has a name of its own, which is looked up, too.
+OUTBOUND_S_MAX = 2 * LOOK_UP_S_MAX + EXCHANGE_S_MAX
 _PORTS = {"http": 80, "https": 443}
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 # Addresses of IPv4 in IPv6: a translator, or an old stack, leads to the one inside.
 _NAT64, _COMPATIBLE = map(ipaddress.IPv6Network, ("64:ff9b::/96", "::/96"))
 _look_ups = ThreadPoolExecutor(LOOK_UPS_MAX, "look-up")
+# No name that a tenant wrote is looked up here, so that none holds up the way to all others.
+_proxy_look_ups = ThreadPoolExecutor(LOOK_UPS_MAX, "look-up-proxy")
 
 
 class NotReached(Exception):
@@ -115,7 +118,8 @@ def way_to(
     if not private and not (settings.PROXY_RESOLVES and not _is_number(host)):
         host = public_address(host, port, private=False, look_ups=look_ups)
     proxy_port = proxy.port or _PORTS["http"]
-    at = public_address(proxy.hostname or "", proxy_port, private=True, look_ups=look_ups)
+    name = proxy.hostname or ""
+    at = public_address(name, proxy_port, private=True, look_ups=_proxy_look_ups)
     return WayOut(at, proxy_port, _ask(proxy, host, port))
 
 

@@ -122,9 +122,10 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     prompt, or several of them, each of which gets all of its choices.
 
     Before `turns` go the messages of a stored template: `prompt` names it, `assembly` is what was
-    found for it, and stage 3 puts them together. `stored_tools` are named in the same way. Until
-    both are found the rest is not read: `again` does, with what they say. `tool_labels` are the
-    tools' names and versions then.
+    found for it, and stage 3 puts them together. `stored_tools` are named in the same way, and of
+    them or the template's only `stored_allowed` may be called, where that is not None. Until both
+    are found the rest is not read: `again` does, with what they say. `tool_labels` are the tools'
+    names and versions then.
     `output_tokens` is None when the client named no bound, `output_field` is what it calls it;
     `bytes` is the size of the body without its pictures, with what a template adds. `tools` are
     what the model may call, as chat templates read them; `grammar_field` is what the client calls
@@ -157,6 +158,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     turns: tuple[Turn, ...] = ()
     prompt: PromptUse | None = None
     stored_tools: tuple[ToolName, ...] = ()
+    stored_allowed: frozenset[str] | None = None
     again: Callable[[StoredParts], "Ask"] | None = None
     tool_labels: tuple[str, ...] = ()
     assembly: Assembly | None = None

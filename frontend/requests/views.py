@@ -242,11 +242,10 @@ def _elsewhere(viewer: Viewer, record: RequestRecord) -> str:
     return next((one.name for one in viewer.organizations if one.id == record.organization), "")
 
 
-def _kept_by(viewer: Viewer, record: RequestRecord) -> Project | None:
-    """The project shown, where it keeps what was said and the viewer may read that."""
+def _read_of(viewer: Viewer, record: RequestRecord) -> Project | None:
+    """The project shown, where the viewer may read what was said."""
     project = next((one for one in viewer.projects() if one.id == record.project), None)
-    reads = project and project.keeps_days and may_read(actor=viewer.user, project=project)
-    return project if reads else None
+    return project if project and may_read(actor=viewer.user, project=project) else None
 
 
 def _reversals(viewer: Viewer, record: RequestRecord) -> list[JournalEntry]:
@@ -312,7 +311,7 @@ def request_detail(request: HttpRequest, viewer: Viewer, request_id: uuid.UUID) 
         "lines": lines,
         "reversals": reversals,
         "accounts": account_names(lines),
-        "project": _kept_by(viewer, record),
+        "project": _read_of(viewer, record),
         "filter_query": filters.query(within),
         "newer": newer,
         "older": older,

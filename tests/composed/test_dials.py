@@ -7,6 +7,7 @@ import ssl
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +26,8 @@ from tests.support.loopback import HOST, reserve_port
 from tests.support.people import make_cast
 from tests.support.provider import oidc_provider
 from tests.support.servers import redis_door
-from tests.support.waiting import WAIT_S_MAX
+from tests.support.tls import make_authority, tls_front
+from tests.support.waiting import WAIT_S_MAX, wait_for
 
 SECRET = "umbrella-orchard-token"
 
@@ -94,6 +96,17 @@ def test_who_speaks_no_tls_where_it_should_is_not_reached(
     monkeypatch.setattr(dials, "DIAL_S_MAX", 0.2)
     found = dial(DialTarget(dials.PROVIDER, "p", HOST, listener, secure=True))
     assert found.connect_ms is not None and found.tls_ms is None and found.problem
+
+
+def test_a_collector_of_an_authority_of_its_own_is_reached(tmp_path: Path, listener: int) -> None:
+    """Its exporter is told whom to believe; of all others we are."""
+    with tls_front(make_authority(tmp_path), listener) as port:
+        collector, provider = (
+            DialTarget(kind, "x", "localhost", port, secure=True)
+            for kind in (dials.COLLECTOR, dials.PROVIDER)
+        )
+        wait_for(lambda: dial(collector).tls_ms is not None, "collector")
+        assert "certificate" in dial(provider).problem
 
 
 class _Measured:

@@ -121,6 +121,32 @@ async def test_c6_a_tool_from_draft_to_requests_and_back(
     await until(recorded, 10)
 
 
+async def test_c6_some_of_the_tools_of_a_template_are_allowed(
+    product: Product, client: httpx2.AsyncClient
+) -> None:
+    for name in ("weather", "tides"):
+        await operate("", {"name": name})
+        await publish(name, WEATHER)
+    await operate("", {"name": "coast"})
+    both = [{"id": "weather"}, {"id": "tides"}]
+    messages = [{"role": "system", "content": "Be brief."}]
+    await publish("coast", {"messages": messages, "tools": both})
+    headers = {"authorization": f"Bearer {product.key}"}
+
+    async def labels(*names: str, **fields: Any) -> str:
+        some = {"type": "allowed_tools", "tools": [{"name": name} for name in names]}
+        said = {"model": MODEL.name, "input": "Rain?", "max_output_tokens": 1, "tool_choice": some}
+        answer = await client.post("/v1/responses", json={**said, **fields}, headers=headers)
+        return answer.headers.get("x-sluice-tools", "")
+
+    template = {"prompt": {"id": "coast"}}
+    await until(lambda: _is(labels("weather", "tides", **template), "weather:1, tides:1"))
+    assert await labels("tides", **template) == "tides:1"
+    assert await labels("tides", stored_tools=both) == "tides:1"
+    # What the request names itself stands in the place of the template's.
+    assert await labels("tides", stored_tools=both[:1], **template) == ""
+
+
 async def test_p6_a_template_says_what_its_requests_leave_out(
     product: Product, client: httpx2.AsyncClient
 ) -> None:

@@ -95,7 +95,8 @@ def test_a_budget_is_told_to_every_kind_of_channel(
     assert sent["budget"] == public_id("proj", project.id)
     assert sent["spent_nano"] >= SMALL_NANO // 100
     assert is_of_standard_webhooks(told["webhook"], channels["webhook"])
-    assert "1 % of a budget is spent" in body(told["slack"])["text"]
+    assert sent["name"] == f"project {project.name}"
+    assert f"1 % of the budget of {sent['name']} is spent" in body(told["slack"])["text"]
     card = body(told["teams"])["attachments"][0]["content"]
     assert "1 %" in card["body"][0]["text"]
     event = body(told["pagerduty"])

@@ -18,6 +18,7 @@ from controlplane.catalog.selectors import model_find, price_in_force, prompt_ge
 from controlplane.changes.limits import LimitChanges
 from controlplane.changes.prices import PriceChanges
 from controlplane.core.audit.entries import OPERATOR
+from controlplane.core.versions.models import State
 from controlplane.quotas.selectors import rate_limit_map
 from tests.support.people import Cast, make_cast
 from tests.support.rules import make_models
@@ -107,6 +108,31 @@ def test_another_document_changes_its_draft_and_no_one_elses(cast: Cast, run: An
     assert newest.content["limits"][0]["requests_per_min"] == 200
     assert (newest.revision, before.id) == (2, mine.id)
     assert before.content == {"limits": [], "budgets": []}
+
+
+def test_drafts_that_a_document_no_longer_names_are_discarded(cast: Cast, run: Any) -> None:
+    note = "from a configuration document"
+    mine = limits(cast).draft_create({"limits": []}, note)
+    run("apply", DRAFTS, "--yes")
+
+    def waiting() -> tuple[int, int]:
+        changes = limits(cast), PriceChanges(OPERATOR)
+        limited, priced = ([v for v in of.newest() if v.state == State.DRAFT] for of in changes)
+        assert mine.id in [version.id for version in limited], "somebody's own"
+        return len(limited) - 1, len(priced)
+
+    assert waiting() == (1, 1)
+    # Without drafts a document says nothing of them.
+    run("apply", "sluice: 1\npools: [{name: default, nodes_min: 1}]\n", "--yes")
+    assert waiting() == (1, 1)
+    models = DRAFTS.partition("  organizations:")[0]
+    assert "Acme" in run("diff", models)
+    assert waiting() == (1, 1)
+    run("apply", models, "--yes")
+    assert waiting() == (0, 1)
+    run("apply", "sluice: 1\ndrafts: {}\n", "--yes")
+    assert waiting() == (0, 0)
+    assert "drafts" not in run("diff", "sluice: 1\ndrafts: {}\n")
 
 
 def test_what_could_not_be_published_is_refused_whole(cast: Cast, run: Any) -> None:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,7 +20,8 @@ from pytest import MonkeyPatch
 
 from controlplane.bridge.http.links import fetch_from
 from controlplane.composed.livemap.dials import POSTGRES, PROVIDER, DialTarget, dial
-from controlplane.core.outbound import NotReached, outbound
+from controlplane.core import outbound as outbound_module
+from controlplane.core.outbound import LOOK_UPS_MAX, NotReached, outbound
 from controlplane.gateway.ports_contents import FetchRefused
 from controlplane.slos.channels.delivery import post
 from inference.engines.remote.server import RemoteOptions, Server
@@ -39,6 +40,7 @@ from tests.support.loopback import HOST
 from tests.support.people import make_cast
 from tests.support.provider import Provider, oidc_provider
 from tests.support.upstream import hand_upstream
+from tests.support.waiting import WAIT_S_MAX
 
 OUTSIDE, INSIDE = "93.184.216.34", "10.0.0.7"
 NAMES = {"hooks.example": OUTSIDE, "images.example": OUTSIDE, "inside.example": INSIDE}
@@ -164,6 +166,29 @@ def test_a_proxy_that_is_to_look_names_up_is_given_names(
     assert proxy.asked == ["CONNECT hooks.example:443"] and not looked_up
     with pytest.raises(NotReached, match="the proxy answered 403"):
         send("https://inside.example/")
+
+
+def test_slow_names_of_tenants_do_not_hold_up_the_proxys(
+    proxy: ForwardProxy, monkeypatch: MonkeyPatch
+) -> None:
+    answered, real = Event(), socket.getaddrinfo
+
+    def look_up(host: Any, *more: Any, **named: Any) -> Any:
+        if str(host).startswith("slow") and not named.get("flags"):
+            answered.wait(WAIT_S_MAX)
+        return real(host, *more, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    monkeypatch.setattr(outbound_module, "LOOK_UP_S_MAX", 0.05)
+    try:
+        for number in range(LOOK_UPS_MAX):
+            with pytest.raises(NotReached, match="resolved"):
+                send(f"https://slow{number}/")
+        monkeypatch.setattr(outbound_module, "LOOK_UP_S_MAX", WAIT_S_MAX / 2)
+        with pytest.raises(NotReached, match="the proxy answered"):
+            send("https://anywhere.example/", private=True)
+    finally:
+        answered.set()
 
 
 @pytest.mark.usefixtures("looked_up")

@@ -13,15 +13,11 @@ import re
 import shutil
 import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from django.http import HttpRequest
 from django.test import override_settings
 
@@ -32,6 +28,7 @@ from controlplane.gateway.places import Places
 from controlplane.settings.gateway import REGION_HEADER
 from tests.support.loopback import HOST, reserve_port
 from tests.support.raw import serving_app
+from tests.support.tls import make_authority
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docker" / "proxies"
@@ -102,27 +99,10 @@ def judged(scope: Mapping[str, Any]) -> dict[str, Any]:
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A certificate for loopback and its key, apart and in one file."""
     folder = tmp_path_factory.mktemp("certificate")
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "sluice.example.org")])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .sign(key, hashes.SHA256())
-    )
-    pem = made.public_bytes(serialization.Encoding.PEM)
-    secret = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
+    made = make_authority(folder, "sluice.example.org")
+    secret = made.key.read_bytes()
     (folder / "sluice.key").write_bytes(secret)
-    (folder / "sluice.pem").write_bytes(pem + secret)
+    (folder / "sluice.pem").write_bytes(made.certificate.read_bytes() + secret)
     return folder
 
 

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 import redis
 from django.conf import settings
+from django.test import override_settings
 
+from controlplane.composed.livemap import dials
 from controlplane.embedded.layout import redis_program
 from controlplane.embedded.redis_places import SENTINEL_SCHEME
 from tests.product.traffic import ask, make_body, open_client
@@ -104,3 +106,13 @@ async def test_every_client_follows_the_master(product: Product, sentinel: int) 
     async with open_client(product.urls[0]) as client:
         assert (await ask(client, product.key, make_body())).whole
     assert "Redis: " in doctor_says({}) and "away" not in doctor_says({})
+
+
+def test_the_live_map_dials_the_master_whichever_sentinel_is_away(sentinel: int) -> None:
+    away = reserve_port()
+    places = f"{HOST}:{away},{HOST}:{sentinel}"
+    for named, port in ((places, _port_of(sentinel, "MASTER")), (f"{HOST}:{away}", away)):
+        url = f"{SENTINEL_SCHEME}://{redis_login()}{named}/{MASTER}/0"
+        with override_settings(REDIS_URL=url):
+            found = dials.redis_target()
+        assert (found.kind, found.host, found.port) == (dials.REDIS, HOST, port)

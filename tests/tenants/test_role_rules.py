@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 from django.conf import settings
+from django.core import mail
 
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.permissions import Role, organization_scope
 from controlplane.tenants.access import role_of
+from controlplane.tenants.keys import apikey_create
 from controlplane.tenants.models import Membership, OutsideIdentity, User
 from controlplane.tenants.people.selectors import member_get
 from controlplane.tenants.people.services import (
@@ -81,6 +83,27 @@ def test_who_is_removed_by_hand_is_back_while_in_the_group_and_not_once_closed(c
     user_deactivate(actor=cast.stella, user=dora)
     with pytest.raises(NotInvited):
         come(of, "readers")
+
+
+def test_owners_are_told_which_keys_go_on_without_their_maker(
+    cast: Cast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings, "EMAIL_HOST", "mail.internal")
+    of = provider(cast, builders="developer", readers="viewer")
+    dora = come(of, "builders")
+    key = apikey_create(actor=dora, project=cast.project, label="nightly").key
+    come(of, "readers")
+    assert mail.outbox == []
+    come(of)
+    (sent,) = mail.outbox
+    assert sent.recipients() == [cast.alice.email]
+    assert DORA in sent.subject and f"nightly ({key.redacted})" in sent.body
+    ((detail,),) = rows("SELECT detail FROM audit_entries WHERE action = 'membership.end'")
+    assert detail["keys_left"] == [key.redacted]
+    # Nobody is told where nothing is left behind.
+    come(of, "builders", email="erin@example.org", subject="erin-1")
+    come(of, email="erin@example.org", subject="erin-1")
+    assert len(mail.outbox) == 1
 
 
 def test_the_last_owner_stays_one(cast: Cast) -> None:

@@ -242,10 +242,11 @@ def raise_alerts(also: Callable[[Budget, int], None]) -> int:
 def _raise(budget: Budget, *, also: Callable[[Budget, int], None]) -> int:
     with organization_scope([budget.organization]):
         new = [percent for percent in reached(budget) if _note(budget, percent)]
-        if new:
-            also(budget, max(new))
-    if new:
-        _tell(budget, max(new))
+        if not new:
+            return 0
+        also(budget, max(new))
+        told = reached_words(budget, max(new))
+    _tell(budget, *told)
     return len(new)
 
 
@@ -299,24 +300,35 @@ def forget_unreached(budget_id: uuid.UUID) -> None:
     alerts.exclude(percent__in=reached(budget)).delete()
 
 
+def budget_name(budget: Budget) -> str:
+    """What it is of, by the names that people gave; needs the scope open."""
+    part = BudgetPart.objects.filter(budget=budget.id).first()
+    if part is not None:
+        return f"model {part.model} in project {Project.objects.get(id=part.project).name}"
+    if budget.scope == BudgetScope.KEY:
+        return f"key {ApiKey.objects.get(id=budget.id).label}"
+    if budget.scope == BudgetScope.PROJECT:
+        return f"project {Project.objects.get(id=budget.id).name}"
+    return f"organization {Organization.objects.get(id=budget.organization).name}"
+
+
 def reached_words(budget: Budget, percent: int) -> tuple[str, str]:
-    """What a message says of it: a title, and a text of two sentences."""
-    terms = budget.terms
+    """What a message says of it: a title, and a text of two sentences; needs the scope open."""
+    terms, name = budget.terms, budget_name(budget)
     spent, available = spent_nano(budget, terms), terms.allowance + terms.carried
     return (
-        f"Sluice: {percent} % of a budget is spent",
-        f"Of the budget of the {budget.scope} {budget.id}, {usd_text(spent)} USD of"
+        f"Sluice: {percent} % of the budget of {name} is spent",
+        f"Of the budget of {name}, {usd_text(spent)} USD of"
         f" {usd_text(available)} USD are spent. Period: {terms.period} ({terms.zone}), since"
         f" {terms.began_at:%Y-%m-%d %H:%M} UTC.",
     )
 
 
-def _tell(budget: Budget, percent: int) -> None:
+def _tell(budget: Budget, title: str, text: str) -> None:
     members = [
         one.membership for one in member_list(actor=OPERATOR, organization_id=budget.organization)
     ]
     to = [one.user.email for one in members if role_allows(Role(one.role), Action.BUDGET_SET)]
-    title, text = reached_words(budget, percent)
     try:
         send_mail(title, f"{text}\n", None, to)
     except OSError as error:

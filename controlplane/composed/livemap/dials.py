@@ -2,6 +2,7 @@
 again, without a request, and keeps what came of it as a record beside those of processes.
 """
 
+import asyncio
 import socket
 import ssl
 import struct
@@ -20,7 +21,7 @@ from controlplane.core.jobs.lives import Life, connect_redis, lives_put, lives_r
 from controlplane.core.outbound import NotReached, WayOut, public_address, way_to
 from controlplane.core.permissions import organization_scope
 from controlplane.core.seal import BrokenSeal
-from controlplane.embedded.redis_places import sentinels_of
+from controlplane.embedded.redis_places import master_url, sentinels_of
 from controlplane.kernel.clock import monotonic_s
 from controlplane.slos.channels.delivery import EMAIL, address_of
 from controlplane.slos.models import EVERYONE, Channel
@@ -30,6 +31,8 @@ from inference.tls import client_context
 POSTGRES, REDIS = "postgres", "redis"
 PROVIDER, IDENTITY, COLLECTOR, WEBHOOK = "provider", "identity", "collector", "webhook"
 STORES = frozenset({POSTGRES, REDIS})
+# Their own clients check certificates as they are told; here only time is measured.
+UNCHECKED = STORES | {COLLECTOR}
 KINDS = STORES | {PROVIDER, IDENTITY, COLLECTOR, WEBHOOK}
 TARGETS_MAX = 40
 DIALLERS = 20
@@ -122,8 +125,7 @@ def _secure(target: DialTarget, wire: socket.socket, took: dict[str, Any]) -> No
     if not secure:
         return
     context = client_context()
-    if target.kind in STORES:
-        # Their own clients check certificates as they are told; here only time is measured.
+    if target.kind in UNCHECKED:
         context = ssl.create_default_context()
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -137,10 +139,7 @@ def _ms_since(began_s: float) -> float:
 
 def _targets() -> Iterator[DialTarget]:
     yield _postgres()
-    named = sentinels_of(settings.REDIS_URL)
-    yield (
-        DialTarget(REDIS, "", *named.places[0]) if named else _target(REDIS, "", settings.REDIS_URL)
-    )
+    yield redis_target()
     for provider in settings.OIDC_PROVIDERS:
         yield _target(IDENTITY, _place(provider.issuer), provider.issuer)
     if settings.TRACES_ENDPOINT:
@@ -156,6 +155,17 @@ def _postgres() -> DialTarget:
     host, port = connection.connection.info.host, connection.connection.info.port
     path = f"{host}/.s.PGSQL.{port}" if host.startswith("/") else ""
     return DialTarget(POSTGRES, "", host, port, path)
+
+
+def redis_target() -> DialTarget:
+    """With Sentinels the master that they name; where none answers, the first of them."""
+    url = settings.REDIS_URL
+    if (named := sentinels_of(url)) is None:
+        return _target(REDIS, "", url)
+    try:
+        return _target(REDIS, "", asyncio.run(master_url(url)))
+    except OSError:
+        return DialTarget(REDIS, "", *named.places[0])
 
 
 def _webhooks() -> Iterator[DialTarget]:

@@ -12,7 +12,6 @@ from controlplane.gateway.openai import chat
 from controlplane.gateway.openai import tools as chat_tools
 from controlplane.gateway.openai.parse import named_error
 from controlplane.gateway.refusal import bad_field
-from controlplane.kernel.prompts import ToolName
 
 # A custom tool takes a text: its function has this one argument.
 CUSTOM_INPUT = "input"
@@ -54,7 +53,8 @@ class OfferedTools:
     """What a model may call. Tools that only OpenAI's servers run are in `ignored`.
 
     `namespaces` has the namespace of each function in one, `custom` the names of custom tools,
-    `places` where each tool is in the request.
+    `places` where each tool is in the request, `allowed` the names that the choice leaves, None for
+    all.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class OfferedTools:
         self.ignored: list[str] = []
         self.namespaces: dict[str, str] = {}
         self.custom: list[str] = []
-        self._names: set[str] | None = None
+        self.allowed: frozenset[str] | None = None
 
     def add(self, kind: str, flat: FlatFunction, at: str, namespace: str | None) -> None:
         """A tool that a model may call; raises `Refusal` where there are too many."""
@@ -89,17 +89,12 @@ class OfferedTools:
         if given.type in ("function", "custom"):
             return chat_tools.ToolChoice("function", chat_tools.FunctionChoice(given.name))
         if given.type == "allowed_tools":
-            self._only({str(each.get("name")) for each in given.tools})
+            self._only(frozenset(str(each.get("name")) for each in given.tools))
             return given.mode
         return "auto"
 
-    def allowed(self, stored: list[ToolName] | None) -> list[ToolName] | None:
-        """Those of the stored tools that the choice leaves."""
-        names = self._names
-        return [one for one in stored or () if names is None or one.id in names] or None
-
-    def _only(self, names: set[str]) -> None:
-        self._names = names
+    def _only(self, names: frozenset[str]) -> None:
+        self.allowed = names
         kept = [place for place, tool in enumerate(self.tools) if tool.function.name in names]
         self.tools = [self.tools[place] for place in kept]
         self.places = [self.places[place] for place in kept]

@@ -181,7 +181,7 @@ def _read(
         except Refusal as refusal:
             raise _renamed(refusal, tools) from refusal
 
-    return msgspec.structs.replace(ask, again=renamed)
+    return msgspec.structs.replace(ask, again=renamed, stored_allowed=tools.allowed)
 
 
 def _as_response(ask: Ask, *, ignored: Sequence[str], echo: dict[str, Any]) -> Ask:
@@ -257,8 +257,7 @@ def _offered(given: Sequence[dict[str, Any]]) -> OfferedTools:
 
 
 def _as_chat(request: ResponseRequest, said: Conversation, tools: OfferedTools) -> chat.ChatRequest:
-    stored = request.stored_tools
-    brought = bool(stored or request.prompt)
+    brought = bool(request.stored_tools or request.prompt)
     choice = tools.choose(request.tool_choice, stored=brought)
     shown = bool(request.top_logprobs) or LOGPROBS in (request.include or ())
     return chat.ChatRequest(
@@ -273,7 +272,7 @@ def _as_chat(request: ResponseRequest, said: Conversation, tools: OfferedTools) 
         logprobs=shown or None,
         top_logprobs=request.top_logprobs if shown else None,
         tools=tools.tools or None,
-        stored_tools=tools.allowed(stored),
+        stored_tools=request.stored_tools,
         tool_choice=choice,
         parallel_tool_calls=request.parallel_tool_calls if tools.tools or brought else None,
         response_format=_format(request.text),

@@ -71,6 +71,8 @@ def find_stored(here: StoredHere, ask: Ask) -> Ask:
     tools: list[dict[str, Any]] = []
     labels: list[str] = []
     for place, one in enumerate(wanted):
+        if ask.stored_allowed is not None and one.id not in ask.stored_allowed:
+            continue
         version, body = here.find(one.id, one.version, f"{TOOLS}[{place}]")
         tools.append({"name": one.id, **msgspec.to_builtins(body.tool)})
         labels.append(f"{one.id}:{version}")

@@ -8,6 +8,7 @@ from django.utils import timezone
 from controlplane.billing.budgets.models import Budget
 from controlplane.billing.budgets.services import (
     HUNDRED,
+    budget_name,
     raise_alerts,
     reached_words,
     spent_nano,
@@ -37,6 +38,7 @@ def _about(budget: Budget, percent: int) -> dict[str, Any]:
     return {
         "event": "budget.reached",
         "budget": id_of_type(budget.scope, budget.id),
+        "name": budget_name(budget),
         "summary": f"{title}. {text}",
         "title": title,
         "text": text,

@@ -7,6 +7,7 @@ sign-in; what people have given is left as it is.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from uuid import UUID
 
 import structlog
@@ -15,10 +16,10 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from controlplane.core.audit.entries import Operator, audit_record
-from controlplane.core.mail import is_email
+from controlplane.core.mail import is_email, mail_send
 from controlplane.core.permissions import Role, organization_scope, person_scope
 from controlplane.kernel.ids import uuid_of
-from controlplane.tenants.models import Membership, Organization, OutsideIdentity, User
+from controlplane.tenants.models import ApiKey, Membership, Organization, OutsideIdentity, User
 from controlplane.tenants.people.services import (
     BadInvitation,
     invitation_accept,
@@ -121,15 +122,23 @@ def _wanted(identity: Identity) -> dict[UUID, Role]:
 
 def _roles_apply(user: User, identity: Identity) -> None:
     issuer, wanted = identity.provider.issuer, _wanted(identity)
+    # Whose roles stay: people's, and those of other providers that are still there.
+    others = {"", *(each.issuer for each in settings.OIDC_PROVIDERS)} - {issuer}
     with person_scope(user.id):
-        rows = Membership.objects.filter(user_id=user.id).exclude(issuer__in=_of_others(issuer))
+        rows = Membership.objects.filter(user_id=user.id).exclude(issuer__in=others)
         granted = dict(rows.values_list("organization_id", "role"))
     for place in sorted(granted.keys() | wanted.keys()):
         if granted.get(place) == wanted.get(place):
             continue
         try:
             with organization_scope([place]):
-                _role_apply(user, place, wanted.get(place), issuer)
+                # Its row is the lock: whoever gives the person a role meanwhile has given it
+                # before or after.
+                organization = Organization.objects.select_for_update(no_key=True).get(id=place)
+                rows = Membership.objects.select_related("user", "organization")
+                held = rows.filter(user_id=user.id, organization_id=place).first()
+                if held is None or held.issuer not in others:
+                    _role_apply(user, organization, held, wanted.get(place), issuer)
         # It is full, would have no owner left, or is not there: the others still count.
         except (ValidationError, Organization.DoesNotExist) as error:
             _log.warning(
@@ -137,21 +146,28 @@ def _roles_apply(user: User, identity: Identity) -> None:
             )
 
 
-def _of_others(issuer: str) -> set[str]:
-    """Whose roles stay: people's, and those of other providers that are still there."""
-    return {"", *(each.issuer for each in settings.OIDC_PROVIDERS)} - {issuer}
-
-
-def _role_apply(user: User, place: UUID, role: Role | None, issuer: str) -> None:
-    # Its row is the lock: whoever gives the person a role meanwhile has given it before or after.
-    organization = Organization.objects.select_for_update(no_key=True).get(id=place)
-    rows = Membership.objects.select_related("user", "organization")
-    held = rows.filter(user_id=user.id, organization_id=place).first()
-    if held is not None and held.issuer in _of_others(issuer):
-        return
+def _role_apply(
+    user: User, organization: Organization, held: Membership | None, role: Role | None, issuer: str
+) -> None:
     if role is not None and (held is None or (held.role, held.issuer) != (role, issuer)):
         membership_set(
             actor=RoleRules(), organization=organization, user=user, role=role, issuer=issuer
         )
     elif role is None and held is not None:
-        membership_end(actor=RoleRules(), membership=held)
+        left = membership_end(actor=RoleRules(), membership=held)
+        if left:
+            _owners_tell(user, organization, left)
+
+
+def _owners_tell(user: User, organization: Organization, left: list[ApiKey]) -> None:
+    """Mail who may decide about keys that go on without their maker, once it is so."""
+    rows = Membership.objects.filter(organization=organization, role=Role.OWNER.value)
+    to = list(rows.filter(user__is_active=True).values_list("user__email", flat=True))
+    keys = "\n".join(f"{key.label} ({key.redacted})" for key in left)
+    text = (
+        f"{user.email} has lost the role in {organization.name} that single sign-on gave. API keys "
+        f"that they made still work:\n\n{keys}\n\nRevoke those that no program needs: "
+        f"{settings.PAGES_URL}/keys\n"
+    )
+    subject = f"Keys of {user.email} still work"
+    transaction.on_commit(partial(mail_send, to=to, subject=subject, text=text))

@@ -11,9 +11,10 @@ from django.core import mail
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, ValidationError
 
 from controlplane.billing.budgets import services
-from controlplane.billing.budgets.models import BudgetScope
+from controlplane.billing.budgets.models import Budget, BudgetScope
 from controlplane.billing.budgets.services import BudgetDraft, budget_end, budget_plan, budget_set
 from controlplane.bridge.money.ledger import PostgresLedger
+from controlplane.core.permissions import organization_scope
 from controlplane.gateway.ports import BudgetExceeded, Hold
 from controlplane.slos.channels.budgets import budgets_tell
 from controlplane.tenants.keys import apikey_create
@@ -21,6 +22,7 @@ from tests.billing.ledger.test_journal import reverse, verified
 from tests.support.money import make_hold, rows, settlement_of
 from tests.support.orm import orm
 from tests.support.people import Cast, make_cast
+from tests.support.rules import make_models
 
 DAY = timedelta(days=1)
 
@@ -211,7 +213,7 @@ async def test_alerts_are_raised_once_and_mailed(ledger: PostgresLedger, cast: C
     assert await orm(budgets_tell)() == 0
     (letter,) = mail.outbox
     assert letter.to == [cast.alice.email]
-    assert "80 %" in letter.subject
+    assert "80 % of the budget of organization Acme" in letter.subject
     # A higher limit can be reached again; a new period too.
     await orm(plan)(cast, 120, period="day", zone=noon_zone(), alerts=(50, 80))
     await spend(ledger, cast, 20)
@@ -221,6 +223,22 @@ async def test_alerts_are_raised_once_and_mailed(ledger: PostgresLedger, cast: C
     await spend(ledger, cast, 60)
     assert await orm(budgets_tell)() == 1
     mail.outbox.clear()
+
+
+async def test_messages_name_what_a_budget_is_of(cast: Cast) -> None:
+    def names() -> set[str]:
+        make_models("small")
+        key = apikey_create(actor=cast.alice, project=cast.project, label="nightly").key
+        draft = BudgetDraft(allowance_nano=100)
+        part = services.ProjectPart(cast.project, "small")
+        for subject in (cast.acme, cast.project, key, part):
+            budget_plan(actor=cast.alice, subject=subject, draft=draft)
+        with organization_scope([cast.acme.id]):
+            return {services.budget_name(one) for one in Budget.objects.all()}
+
+    assert await orm(names)() == {
+        "organization Acme", "project web", "key nightly", "model small in project web",
+    }  # fmt: skip
 
 
 async def test_a_rotated_key_spends_from_the_first_keys_period(

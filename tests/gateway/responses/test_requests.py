@@ -182,9 +182,9 @@ def test_stored_tools_are_chosen_among_as_its_own_are() -> None:
     assert [tool["function"]["name"] for tool in whole.tools] == ["run", "find"]
     assert whole.calls is not None and [*whole.calls.functions] == ["find"]
     some = {"type": "allowed_tools", "mode": "auto", "tools": [{"name": "find"}]}
-    assert [one.id for one in parse(body(stored_tools=named, tool_choice=some)).stored_tools] == [
-        "find"
-    ]
+    # Of a template's tools as well.
+    for named_by in ({"stored_tools": named}, {"prompt": {"id": "a"}}):
+        assert parse(body(tool_choice=some, **named_by)).stored_allowed == frozenset({"find"})
 
 
 def test_what_is_wrong_with_a_stored_template_is_named_as_in_a_response() -> None:

@@ -41,7 +41,10 @@ $$;
 
 CREATE OR REPLACE FUNCTION contents_delete(p_project uuid, p_request uuid) RETURNS boolean
 LANGUAGE sql SECURITY DEFINER SET search_path = public, pg_temp AS $$
-    WITH gone AS (
+    WITH forgotten AS (
+        UPDATE request_records SET comment = ''
+        WHERE request = p_request AND project = p_project AND comment <> ''
+    ), gone AS (
         DELETE FROM kept_contents WHERE request = p_request AND project = p_project RETURNING 1
     ) SELECT EXISTS (SELECT FROM gone)
 $$;
