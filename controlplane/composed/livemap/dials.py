@@ -137,10 +137,10 @@ def _ms_since(began_s: float) -> float:
 
 def _targets() -> Iterator[DialTarget]:
     yield _postgres()
-    named = sentinels_of(settings.REDIS_URL)
-    yield (
-        DialTarget(REDIS, "", *named.places[0]) if named else _target(REDIS, "", settings.REDIS_URL)
-    )
+    if named := sentinels_of(settings.REDIS_URL):
+        yield DialTarget(REDIS, "", *named.places[0], secure=bool(named.tls))
+    else:
+        yield _target(REDIS, "", settings.REDIS_URL)
     for provider in settings.OIDC_PROVIDERS:
         yield _target(IDENTITY, _place(provider.issuer), provider.issuer)
     if settings.TRACES_ENDPOINT:
