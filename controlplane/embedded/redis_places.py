@@ -109,6 +109,23 @@ def async_redis_pool(url: str, **options: Any) -> AsyncPool:
     return made
 
 
+def redis_trouble(url: str, error: Exception) -> str:
+    """The error in words; where no Sentinel named a master, in those of each."""
+    if not isinstance(error, _kit.MasterNotFoundError) or (named := sentinels_of(url)) is None:
+        return str(error)
+    return "; ".join(f"{host}: {_asked(named, host, port)}" for host, port in named.places)
+
+
+def _asked(named: Sentinels, host: str, port: int) -> str:
+    options: dict[str, Any] = {"socket_timeout": SENTINEL_S_MAX, **named.asked}
+    try:
+        with redis.Redis(host, port, **options) as sentinel:
+            sentinel.sentinel_master(named.master)
+    except redis.RedisError as error:
+        return str(error)
+    return f"{named.master} is down"
+
+
 async def master_url(url: str) -> str:
     """The address itself, or that of the master now; raises OSError."""
     if (named := sentinels_of(url)) is None:
@@ -118,7 +135,8 @@ async def master_url(url: str) -> str:
     try:
         host, port = await asked.discover_master(named.master)
     except redis.RedisError as error:
-        raise ConnectionError(f"Sentinel: {error}") from error
+        # Its own words name every option of every client.
+        raise ConnectionError(f"no Sentinel names the master of {named.master}") from error
     finally:
         for sentinel in asked.sentinels:
             await sentinel.aclose()

@@ -72,7 +72,9 @@ class Watched:
         return next((int(each["port"]) for each in alive), 0)
 
     def _client(self, port: int, password: str = SENTINEL_PASSWORD) -> Any:
-        tls = {"ssl": True, "ssl_ca_certs": str(self.authority.ca)} if self.authority else {}
+        tls: dict[str, Any] = {}
+        if self.authority:
+            tls = {"ssl": True, "ssl_ca_certs": str(self.authority.ca)}
         return redis.Redis(HOST, port, password=password, decode_responses=True, **tls)
 
     @contextmanager
