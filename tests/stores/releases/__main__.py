@@ -34,8 +34,8 @@ ASKING_POSTGRES = (
 ASKING_REDIS = (
     "bridge/limits", "bridge/process", "composed/test_dials.py", "contracts/test_limiter.py",
     "core/test_lives.py", "core/test_throttles.py", "embedded/test_redis_server.py",
-    "embedded/test_servers_fixture.py", "faults/test_redis.py", "product/test_limits.py",
-    "quotas", "requirements/test_c3_quotas_across_gateways.py", "requirements/test_s6_jobs.py",
+    "embedded/test_servers_fixture.py", "faults/test_redis.py", "quotas",
+    "requirements/test_c3_quotas_across_gateways.py", "requirements/test_s6_jobs.py",
     "stores/test_sentinel.py", "test_asgi.py",
 )  # fmt: skip
 
