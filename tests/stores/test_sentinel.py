@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -56,6 +57,10 @@ async def test_every_client_follows_the_master(
     product: Product, watched: Watched, sentinel: int
 ) -> None:
     await followed(product, watched, sentinel)
+
+    other = os.environ["REDIS_URL"].replace(LOGIN, "sentinel_password=wrong")
+    told = doctor_says({"REDIS_URL": other})
+    assert "Connection refused" in told and "invalid username-password" in told
 
 
 async def followed(product: Product, watched: Watched, sentinel: int) -> None:
