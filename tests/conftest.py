@@ -20,6 +20,7 @@ from hypothesis import settings as hypothesis_settings
 
 from tests.suite import durations, lanes, order, summary
 from tests.support.servers import (
+    OTHER_POSTGRES,
     Servers,
     drop_database,
     make_data_folder,
@@ -53,7 +54,8 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError("The settings were read before the tests named their data folder.")
     folder = config.stash[DATA_FOLDER] = make_data_folder()
     for name in [name for name in os.environ if name.startswith(("SLUICE_", "DATABASE_"))]:
-        del os.environ[name]
+        if name != OTHER_POSTGRES:
+            del os.environ[name]
     os.environ.pop("REDIS_URL", None)
     os.environ["SLUICE_DATA"] = folder.name
     # All tests call from one address, and many as one person.

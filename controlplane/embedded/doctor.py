@@ -22,7 +22,7 @@ from controlplane.embedded.layout import (
 from controlplane.embedded.poolers import POOLED, POOLED_FIX, pooled_by_transaction
 from controlplane.embedded.ports import is_free
 from controlplane.embedded.processes import RunFile, living
-from controlplane.embedded.redis_places import redis_pool
+from controlplane.embedded.redis_places import redis_pool, redis_trouble
 
 PYTHON_MIN = (3, 11)
 # All tests run on the first; the hot path's run on the others.
@@ -129,7 +129,7 @@ def _redis(data: Path, runs: bool) -> DoctorFinding:
             # The private one's rules refuse INFO to everybody; its version is known.
             version = "" if settings.EMBEDDED_REDIS else str(client.info("server")["redis_version"])
     except (redis.RedisError, OSError, ValueError) as error:
-        return DoctorFinding("Redis", str(error), fix)
+        return DoctorFinding("Redis", redis_trouble(settings.REDIS_URL, error), fix)
     old = version and tuple(map(int, version.split(".")[:2])) < REDIS_MIN
     told = f"{version}, answers" if version else "answers"
     return DoctorFinding("Redis", told, "Use 6.2 or newer." if old else "")

@@ -6,7 +6,13 @@ from urllib.parse import parse_qsl, quote, urlencode
 from django.core.exceptions import ImproperlyConfigured
 
 from controlplane.embedded.layout import embedded_layout
-from controlplane.embedded.redis_places import SENTINEL_SCHEME, in_url, sentinels_of
+from controlplane.embedded.redis_places import (
+    CHECKED,
+    SECURE_SENTINEL_SCHEME,
+    SENTINEL_SCHEMES,
+    in_url,
+    sentinels_of,
+)
 from controlplane.settings import env
 from controlplane.settings.paths import DATA_DIR
 from controlplane.settings.secret_files import SECRETS_GIVEN, kept_secret, needed
@@ -16,10 +22,10 @@ from controlplane.settings.trust import CA_FILE
 CHANNEL_SOCKET_SECONDS_MAX = 30
 CELERY_TASK_SECONDS_MAX = 300
 
-_url = env.url("REDIS_URL", ("redis", "rediss", "unix", SENTINEL_SCHEME))
-if _url is not None and _url.scheme == "rediss":
+_url = env.url("REDIS_URL", ("redis", "rediss", "unix", *SENTINEL_SCHEMES))
+if _url is not None and _url.scheme in ("rediss", SECURE_SENTINEL_SCHEME):
     # Of its three clients one checks no certificate unless it is told to.
-    _tls = {"ssl_cert_reqs": "required", **({"ssl_ca_certs": CA_FILE} if CA_FILE else {})}
+    _tls = {**CHECKED, **({"ssl_ca_certs": CA_FILE} if CA_FILE else {})}
     _url = _url._replace(query=urlencode({**_tls, **dict(parse_qsl(_url.query))}))
 EMBEDDED_REDIS = _url is None
 _kept = EMBEDDED_REDIS or (SECRETS_GIVEN and _url is not None and _url.password is None)
@@ -43,12 +49,17 @@ _host: dict[str, Any] = {"address": REDIS_URL}
 # Celery names Redis' unix sockets its own way.
 CELERY_BROKER_URL = REDIS_URL.replace("unix://", "redis+socket://", 1)
 if _named is not None:
-    _host = {"sentinels": _named.places, "master_name": _named.master, **_named.login}
+    _host = {"sentinels": _named.places, "master_name": _named.master, **_named.wanted}
+    _host["sentinel_kwargs"] = _named.asked
     CELERY_BROKER_URL = ";".join(
         f"sentinel://{_named.authority}{in_url(host)}:{port}/{_named.login['db']}"
         for host, port in _named.places
     )
-    CELERY_BROKER_TRANSPORT_OPTIONS = {"master_name": _named.master}
+    CELERY_BROKER_TRANSPORT_OPTIONS = {
+        "master_name": _named.master,
+        "sentinel_kwargs": _named.asked,
+    }
+    CELERY_BROKER_USE_SSL = _named.tls or None
 CHANNEL_LAYERS = {
     "default": {
         "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",

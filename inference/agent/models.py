@@ -1,5 +1,6 @@
 """A model on this host: what it needs, fetching it from the hub, and the digest of its files."""
 
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,12 +9,21 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import msgspec
-from huggingface_hub import HfApi, hf_hub_download, scan_cache_dir, snapshot_download
+from huggingface_hub import (
+    HfApi,
+    get_session,
+    hf_hub_download,
+    scan_cache_dir,
+    set_client_factory,
+    snapshot_download,
+)
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from huggingface_hub.file_download import repo_folder_name
 
 from inference.contract.hosts import TEXT_CHARS_MAX, ModelSize, ModelSource, source_wrong
+from inference.tls import CA_VARIABLE, own_context
 
 CONFIG = "config.json"
 WEIGHTS = ".safetensors"
@@ -66,6 +76,7 @@ class HostModels:
         self._hub = data / "hub"
         self._roots = [root.resolve() for root in roots]
         self._locks: dict[str, threading.Lock] = {}
+        _believe_ours()
 
     def size(self, source: ModelSource) -> ModelSize:
         """What a model needs; in `error` why that is not known."""
@@ -153,6 +164,17 @@ class HostModels:
         return Looked(
             msgspec.structs.replace(size, revision=info.sha or ""),
             tuple(blobs / name for name in names if name),
+        )
+
+
+def _believe_ours() -> None:
+    """Have the hub's client believe the authorities of our variable, too."""
+    if os.environ.get(CA_VARIABLE, "").strip():
+        usual = get_session().event_hooks
+        set_client_factory(
+            lambda: httpx2.Client(
+                event_hooks=usual, follow_redirects=True, timeout=None, verify=own_context()
+            )
         )
 
 

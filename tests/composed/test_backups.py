@@ -9,6 +9,7 @@ import msgspec
 import psycopg
 import pytest
 from django.conf import settings
+from django.core.management import CommandError, call_command
 
 from controlplane.bridge.money.ledger import PostgresLedger
 from controlplane.composed.backups import archive, secret_store
@@ -204,3 +205,15 @@ async def test_a_server_of_ones_own(
         file.write(b"!")
     with pytest.raises(BackupError, match="is damaged"):
         read_manifest(backup)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("backup", "s3://b/p", "--base"), "--base writes into a folder"),
+        (("restore", "s3://b/p", "--until", "2026-11-29T12:00:00+00:00"), "--until reads a folder"),
+    ],
+)
+def test_recovery_to_an_instant_is_refused_of_storage(words: tuple[str, ...], told: str) -> None:
+    with pytest.raises(CommandError, match=told):
+        call_command(*words)

@@ -1,6 +1,7 @@
 """The starter of Redis: a private socket, a password, and a clean end."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import redis
@@ -55,6 +56,18 @@ def test_a_script_may_do_no_more_than_who_runs_it(redis_url: str) -> None:
         digest = client.script_load("return redis.call('KEYS', '*')")
         with pytest.raises(redis.ResponseError, match="can't run|ACL failure"):
             client.evalsha(digest, 0)
+
+
+def test_a_release_that_refuses_rules_of_what_it_does_not_know_is_spared_them(
+    layout: Layout, tmp_path: Path
+) -> None:
+    program = tmp_path / "redis-server"
+    for release, known in (("6.2.14", True), ("7.0.15", False), ("7.2.4", True)):
+        program.write_text(f"#!/bin/sh\necho Redis server v={release} sha=0:0 bits=64\n")
+        program.chmod(0o755)
+        server = RedisServer(layout, password=PASSWORD, say=print)
+        server._program = program
+        assert (" +client|setinfo " in server._configuration()) is known
 
 
 def test_starts_again_over_a_killed_one_and_over_a_forgotten_one(layout: Layout) -> None:

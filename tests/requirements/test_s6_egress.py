@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -35,7 +32,7 @@ from tests.support.egress import (
     proxy_running,
     running,
 )
-from tests.support.hub import TOKEN, Hub, running_hub
+from tests.support.hub import Hub, fetch, running_hub
 from tests.support.loopback import HOST
 from tests.support.people import make_cast
 from tests.support.provider import Provider, oidc_provider
@@ -268,25 +265,10 @@ def test_the_live_map_dials_by_the_proxy_and_stores_without(proxy: ForwardProxy)
     assert len(proxy.asked) == 2
 
 
-FETCH = """
-import sys
-from pathlib import Path
-from inference.agent.models import HostModels
-from inference.contract.hosts import ModelSource
-print(HostModels(Path(sys.argv[1]), []).fetch(ModelSource("hub", "owner/m")))
-"""
-
-
 def test_a_model_is_fetched_from_the_hub_by_the_proxy(proxy: ForwardProxy, tmp_path: Path) -> None:
     with running_hub(Hub("owner/m", {"main": {"config.json": b"{}"}})) as hub:
         proxy.leads["hub.example"] = urlsplit(hub.url).port or 0
-        told = {"HF_ENDPOINT": "http://hub.example", "HF_TOKEN": TOKEN, "HF_HOME": str(tmp_path)}
-        made = subprocess.run(
-            [sys.executable, "-c", FETCH, str(tmp_path)],
-            env={**os.environ, **told},
-            capture_output=True,
-            text=True,
-        )
+        made = fetch(tmp_path, "owner/m", HF_ENDPOINT="http://hub.example")
     assert made.returncode == 0, made.stderr
     assert (Path(made.stdout.strip()) / "config.json").read_bytes() == b"{}"
     assert any("http://hub.example/" in each for each in proxy.asked)

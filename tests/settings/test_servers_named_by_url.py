@@ -10,9 +10,13 @@ from typing import Any
 import pytest
 from django.conf import settings
 
+from controlplane.embedded.redis_places import sentinels_of
+from tests.support.tls import make_authority
+
 PRINT = (
     "import json; from controlplane import settings as s; "
     "print(json.dumps({'db': s.DATABASES, 'redis': s.REDIS_URL, 'celery': s.CELERY_BROKER_URL, "
+    "'tls': getattr(s, 'CELERY_BROKER_USE_SSL', None), "
     "'embedded': [s.EMBEDDED_DATABASE, s.EMBEDDED_REDIS]}))"
 )
 
@@ -69,14 +73,41 @@ def test_sentinels_are_named_with_their_master(tmp_path: Path) -> None:
     facts = read_settings(tmp_path, REDIS_URL=url)
     assert facts["redis"] == url and not facts["embedded"][1]
     places = [f"sentinel://:p%40ss@{place}/2" for place in ("s1:26379", "s2:26380")]
-    assert facts["celery"] == ";".join(places)
+    assert facts["celery"] == ";".join(places) and not facts["tls"]
 
 
-@pytest.mark.parametrize("rest", ["s1:26379", "s1/main?ssl=1", "s1,/main", "s1/main/two"])
-def test_sentinels_that_say_too_little_are_refused_by_name(tmp_path: Path, rest: str) -> None:
+def test_sentinels_may_have_a_login_of_their_own_and_tls(tmp_path: Path) -> None:
+    ca = make_authority(tmp_path).ca
+    rest = ":pw@s1/main?sentinel_username=u&sentinel_password=p%40ss"
+    plain = sentinels_of(read_settings(tmp_path, REDIS_URL=f"redis+sentinel://{rest}")["redis"])
+    assert plain and plain.asked == {"username": "u", "password": "p@ss"}
+    assert plain.wanted == {"username": None, "password": "pw", "db": 0}
+    facts = read_settings(tmp_path, REDIS_URL=f"rediss+sentinel://{rest}", SLUICE_CA_FILE=str(ca))
+    tls = {"ssl_cert_reqs": "required", "ssl_ca_certs": str(ca)}
+    secure = sentinels_of(facts["redis"])
+    assert secure and facts["tls"] == secure.tls == tls
+    assert secure.asked == {**plain.asked, "ssl": True, **tls}
+    assert secure.wanted == {**plain.wanted, "ssl": True, **tls}
+    loose = sentinels_of("rediss+sentinel://s1/main?ssl_check_hostname=false")
+    assert loose and loose.tls == {"ssl_cert_reqs": "required", "ssl_check_hostname": False}
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("redis+sentinel://s1:26379", "must be redis+sentinel://"),
+        ("redis+sentinel://s1/main?ssl_ca_certs=ca.pem", "takes no parameter ssl_ca_certs with"),
+        ("rediss+sentinel://s1/main?ssl=1", "takes no parameter ssl with rediss+sentinel://"),
+        ("rediss+sentinel://s1,/main", "must be rediss+sentinel://"),
+        ("redis+sentinel://s1/main/two", "invalid literal"),
+    ],
+)
+def test_sentinels_that_are_named_otherwise_are_refused(
+    tmp_path: Path, url: str, told: str
+) -> None:
     with pytest.raises(subprocess.CalledProcessError) as failed:
-        read_settings(tmp_path, REDIS_URL=f"redis+sentinel://{rest}")
-    assert b"ImproperlyConfigured: REDIS_URL: " in failed.value.stderr
+        read_settings(tmp_path, REDIS_URL=url)
+    assert f"ImproperlyConfigured: REDIS_URL: {told}" in failed.value.stderr.decode()
 
 
 def test_without_urls_sockets_of_the_data_folder_are_used(tmp_path: Path) -> None:

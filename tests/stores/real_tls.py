@@ -30,6 +30,7 @@ from tests.support.waiting import until, wait_for
 
 PROGRAMS = sorted(Path("/usr/lib/postgresql").glob("*/bin"))[-1:]
 DEBIAN = settings.BASE_DIR / ".stores/debian"
+DEBIAN_LIBRARIES = {"LD_LIBRARY_PATH": str(DEBIAN / "usr/lib/x86_64-linux-gnu")}
 STORED = "SELECT version FROM pg_stat_ssl WHERE pid = pg_backend_pid()"
 
 
@@ -122,7 +123,7 @@ def redis_place(authorities: tuple[Authority, Authority], tmp_path: Path) -> Ite
     place = f"rediss://:secret@{NAME}:{port}/0?ssl_cert_reqs=required&ssl_ca_certs="
     with subprocess.Popen(
         [str(DEBIAN / "usr/bin/redis-server"), str(tmp_path / "redis.conf")],
-        env={"LD_LIBRARY_PATH": str(DEBIAN / "usr/lib/x86_64-linux-gnu")},
+        env=DEBIAN_LIBRARIES,
         stdout=subprocess.DEVNULL,
     ) as process:
         try:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from django.conf import settings
@@ -24,6 +25,7 @@ from inference.engines.remote.server import RemoteOptions, Server
 from inference.errors import ModelError
 from inference.tls import CA_VARIABLE, client_context
 from tests.product.traffic import ask, make_body, open_client
+from tests.support.hub import LARGE_BYTES, Hub, fetch, running_hub
 from tests.support.loopback import HOST
 from tests.support.product import Plan, Product, running_product
 from tests.support.servers import Servers
@@ -119,6 +121,24 @@ def test_every_client_believes_the_authority_that_is_named_and_no_other(
     monkeypatch.setenv(CA_VARIABLE, str(authority.ca))
     dials(https)
     assert TrustingBackend().ssl_context is client_context()
+
+
+def test_a_model_is_fetched_from_a_hub_with_a_certificate_of_ones_own(
+    authority: Authority, tmp_path: Path
+) -> None:
+    large = b"w" * (LARGE_BYTES + 1)
+    files = {"config.json": b"{}", "model.safetensors": large}
+    with (
+        running_hub(Hub("owner/m", {"main": files})) as hub,
+        tls_front(authority, urlsplit(hub.url).port or 0) as port,
+    ):
+        place = {"HF_ENDPOINT": f"https://{NAME}:{port}"}
+        refused = fetch(tmp_path, "owner/m", **place)
+        assert refused.returncode != 0 and "CERTIFICATE_VERIFY_FAILED" in refused.stderr
+        made = fetch(tmp_path, "owner/m", **place, **{CA_VARIABLE: str(authority.ca)})
+    assert made.returncode == 0, made.stderr
+    folder = Path(made.stdout.strip())
+    assert {each.name: each.read_bytes() for each in folder.iterdir()} == files
 
 
 def test_a_file_of_no_use_is_told_by_the_variables_name(tmp_path: Path) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
-import redis
 from django.conf import settings
 from django.test import override_settings
 
@@ -19,74 +19,33 @@ from controlplane.embedded.redis_places import SENTINEL_SCHEME
 from tests.product.traffic import ask, make_body, open_client
 from tests.support.loopback import HOST, reserve_port
 from tests.support.product import Plan, Product, running_product
+from tests.support.sentinels import MASTER, SENTINEL_PASSWORD, Watched
 from tests.support.servers import Servers
 from tests.support.stores import doctor_says, redis_login
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.timeout(300)
 
-MASTER = "sluice"
-DOWN_AFTER_MS = 500
-
-
-@contextmanager
-def server(servers: Servers, folder: Path, *lines: str, sentinel: bool = False) -> Iterator[int]:
-    """One server or Sentinel with this configuration until the block ends; its port."""
-    port = reserve_port()
-    file = folder / f"{port}.conf"
-    file.write_text("\n".join((f"bind {HOST}", f"port {port}", f"dir {folder}", *lines)) + "\n")
-    argv = [str(redis_program(servers.layout)), str(file), *(["--sentinel"] if sentinel else [])]
-    with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as process:
-        try:
-            wait_for(lambda: _says(port, "PING", secret=not sentinel), "answer of Redis")
-            yield port
-        finally:
-            process.kill()
-
-
-def _says(port: int, *words: str, secret: bool = True) -> object:
-    """What it answers; None while it does not."""
-    password = settings.REDIS_PASSWORD if secret else None
-    try:
-        with redis.Redis(HOST, port, password=password) as client:
-            return client.execute_command(*words)
-    except redis.RedisError:
-        return None
+# What follows a master's name in an address.
+LOGIN = f"sentinel_password={quote(SENTINEL_PASSWORD)}"
 
 
 @pytest.fixture
-def sentinel(servers: Servers, tmp_path: Path) -> Iterator[int]:
-    """The port of a Sentinel that watches a master and its replica."""
-    secret = settings.REDIS_PASSWORD
-    plain = ('save ""', f"requirepass {secret}", f"masterauth {secret}")
-    with ExitStack() as all_of:
-        first = all_of.enter_context(server(servers, tmp_path, *plain))
-        second = all_of.enter_context(
-            server(servers, tmp_path, *plain, f"replicaof {HOST} {first}")
-        )
-        watched = (
-            f"sentinel monitor {MASTER} {HOST} {first} 1",
-            f"sentinel auth-pass {MASTER} {secret}",
-            f"sentinel down-after-milliseconds {MASTER} {DOWN_AFTER_MS}",
-            f"sentinel failover-timeout {MASTER} 5000",
-        )
-        port = all_of.enter_context(server(servers, tmp_path, *watched, sentinel=True))
-        wait_for(lambda: _port_of(port, "REPLICAS") == second, "replica")
+def watched(servers: Servers, tmp_path: Path) -> Watched:
+    return Watched(redis_program(servers.layout), tmp_path, settings.REDIS_PASSWORD)
+
+
+@pytest.fixture
+def sentinel(watched: Watched) -> Iterator[int]:
+    with watched.running() as port:
         yield port
-
-
-def _port_of(sentinel: int, whose: str) -> int:
-    with redis.Redis(HOST, sentinel, decode_responses=True) as client:
-        if whose == "REPLICAS":
-            return next((int(each["port"]) for each in client.sentinel_slaves(MASTER)
-                         if each["master-link-status"] == "ok"), 0)  # fmt: skip
-        return int(client.sentinel_get_master_addr_by_name(MASTER)[1])
 
 
 @pytest.fixture
 def product(servers: Servers, sentinel: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Product]:
-    place = f"{HOST}:{reserve_port()},{HOST}:{sentinel}"
-    monkeypatch.setenv("REDIS_URL", f"{SENTINEL_SCHEME}://{redis_login()}{place}/{MASTER}/0")
+    # The first of the two is not there.
+    place = f"{redis_login()}{HOST}:{reserve_port()},{HOST}:{sentinel}"
+    monkeypatch.setenv("REDIS_URL", f"{SENTINEL_SCHEME}://{place}/{MASTER}/0?{LOGIN}")
     with running_product(servers, Plan(sweeps=True)) as product:
         yield product
 
@@ -96,11 +55,22 @@ def _worker_lives() -> bool:
     return subprocess.run(command, capture_output=True).returncode == 0
 
 
-async def test_every_client_follows_the_master(product: Product, sentinel: int) -> None:
+async def test_every_client_follows_the_master(
+    product: Product, watched: Watched, sentinel: int
+) -> None:
+    await followed(product, watched, sentinel)
+
+    other = os.environ["REDIS_URL"].replace(LOGIN, "sentinel_password=wrong")
+    told = doctor_says({"REDIS_URL": other})
+    assert "Connection refused" in told and "invalid username-password" in told
+
+
+async def followed(product: Product, watched: Watched, sentinel: int) -> None:
+    """The product is served by the next master once the first is gone."""
     wait_for(_worker_lives, "worker")
-    before = _port_of(sentinel, "MASTER")
-    _says(before, "SHUTDOWN", "NOSAVE")
-    wait_for(lambda: _port_of(sentinel, "MASTER") != before, "failover")
+    before = watched.master(sentinel)
+    watched.says(before, "SHUTDOWN", "NOSAVE", password=watched.password)
+    wait_for(lambda: watched.master(sentinel) != before, "failover")
     wait_for(lambda: product.readiness()["limits_shared"], "shared limits")
     wait_for(_worker_lives, "worker after the failover")
     async with open_client(product.urls[0]) as client:

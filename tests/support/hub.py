@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from hashlib import sha1, sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -16,6 +20,13 @@ from tests.support.loopback import HOST
 
 TOKEN = "hf_test"
 LARGE_BYTES = 1 << 20
+FETCH = """
+import sys
+from pathlib import Path
+from inference.agent.models import HostModels
+from inference.contract.hosts import ModelSource
+print(HostModels(Path(sys.argv[1]), []).fetch(ModelSource("hub", sys.argv[2])))
+"""
 
 
 @dataclass
@@ -156,3 +167,14 @@ def running_hub(hub: Hub, port: int = 0) -> Iterator[Hub]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def fetch(folder: Path, repository: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """An agent's own fetch of a repository, in a process of its own; it prints where it is."""
+    told = {"HF_TOKEN": TOKEN, "HF_HOME": str(folder), **variables}
+    return subprocess.run(
+        [sys.executable, "-c", FETCH, str(folder), repository],
+        env={**os.environ, **told},
+        capture_output=True,
+        text=True,
+    )

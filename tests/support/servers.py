@@ -113,7 +113,9 @@ class OpenRedis(RedisServer):
     """The private Redis, and a user who may do everything: what tests bring about."""
 
     def _configuration(self) -> str:
-        allowed = f"user tests on >{self._password} ~* &* +@all\nenable-debug-command yes\n"
+        allowed = f"user tests on >{self._password} ~* &* +@all\n"
+        if not self._release().startswith("6."):
+            allowed += "enable-debug-command yes\n"
         return f"{super()._configuration()}{allowed}"
 
 

@@ -165,7 +165,7 @@ def redis_target() -> DialTarget:
     try:
         return _target(REDIS, "", asyncio.run(master_url(url)))
     except OSError:
-        return DialTarget(REDIS, "", *named.places[0])
+        return DialTarget(REDIS, "", *named.places[0], secure=bool(named.tls))
 
 
 def _webhooks() -> Iterator[DialTarget]:

@@ -42,6 +42,8 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             if options["until"]:
+                if options["folder"].startswith(SCHEME):
+                    raise BackupError("--until reads a folder; copy the base backup into one.")
                 restore_until(Path(options["folder"]).absolute(), options["until"], self._say)
                 return
             sealed = not options["without_secrets"]
