@@ -4,7 +4,13 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from controlplane.billing.ledger.hours import sealed_through
-from controlplane.billing.ledger.selectors import account_list, entry_list, reconciliation_list
+from controlplane.billing.ledger.selectors import (
+    LINE_DAYS,
+    account_lines,
+    account_list,
+    entry_list,
+    reconciliation_list,
+)
 from controlplane.billing.months.closes import period_close_ask
 from controlplane.billing.months.models import PeriodCloseJob
 from controlplane.billing.months.periods import Month, Period, PeriodState, month_list
@@ -18,11 +24,19 @@ from frontend.shared.forms import changes, page_asked
 
 @page("ledger", Action.LEDGER_VIEW, "GET")
 def ledger(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    """The books; of one account, where the URL names it, with its lines."""
     actor, organization = viewer.user, viewer.organization.id
-    entries = entry_list(actor=actor, organization=organization, ask=page_asked(request, "entry"))
+    known = in_time(lambda: account_list(actor=actor, organization=organization))
+    wanted = request.GET.get("account")
+    account = next((one for one in known or () if one.name == wanted), None)
+    of = {"actor": actor, "organization": organization, "account": account.name if account else ""}
+    entries = entry_list(**of, ask=page_asked(request, "entry"))
     months = month_list(actor=actor, organization=organization)
     context = {
-        "accounts": in_time(lambda: account_list(actor=actor, organization=organization)),
+        "accounts": known,
+        "account": account,
+        "lines": in_time(lambda: account_lines(**of)) if account else None,
+        "line_days": LINE_DAYS,
         "sealed": sealed_through(),
         "entries": entries.rows,
         "next": public_id("entry", entries.rows[-1].id) if entries.has_more else None,

@@ -11,6 +11,7 @@ from django.shortcuts import redirect, render
 
 from controlplane.billing.approvals import models
 from controlplane.billing.approvals.selectors import grant_get, grant_list, grants_pending
+from controlplane.billing.budgets.selectors import budget_list
 from controlplane.billing.decisions.services import DECISIONS
 from controlplane.billing.documents.lines import NANO_PER_CENT
 from controlplane.billing.documents.text import cents_text
@@ -64,8 +65,10 @@ def wallet(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     organization = viewer.organization.id
     entries = wallet_entries(**viewer.whose, ask=page_asked(request, "entry"))
     recent = grant_list(**viewer.whose).rows
+    budgets = budget_list(actor=viewer.user, organization=organization)
     context = {
         "wallet": wallet_get(**viewer.whose),
+        "tightest": min(budgets, key=lambda one: one.room, default=None),
         "account": accounts.wallet(organization),
         "entries": entries.rows,
         "next": public_id("entry", entries.rows[-1].id) if entries.has_more else None,
