@@ -114,7 +114,9 @@ def test_anything_is_found_by_the_keyboard(site: Site, watch: Watch) -> None:
     expect(page.locator("#found a").first).to_be_focused()
     page.keyboard.press("Escape")
     expect(box).to_be_hidden()
-    page.keyboard.press("Control+k")
+    page.keyboard.press("?")
+    expect(page.get_by_text("next and previous request")).to_be_visible()
+    expect(box).to_have_value("support")
     # As a client knows it, in a ticket.
     box.fill(f"chatcmpl-{site.requests[-1].hex}")
     expect(page.locator("#found a")).to_have_count(1)

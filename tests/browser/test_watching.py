@@ -12,6 +12,7 @@ from controlplane.fleet.models import Node
 from controlplane.fleet.services import node_credential_create, node_remove
 from tests.browser.site import NODE, Site, elsewhere
 from tests.browser.watch import Watch
+from tests.support.fleet import MODEL
 
 RANGE = "range=6h"
 # Several times what such a page waits until it asks again.
@@ -65,6 +66,34 @@ def _idle(name: str) -> Node:
     """A node that never comes."""
     made = node_credential_create(actor=OPERATOR, name=name, pool="default")
     return Node.objects.get(id=made.credential.node_id)
+
+
+def test_what_is_dragged_over_in_a_chart_becomes_the_range_of_the_page(
+    site: Site, watch: Watch
+) -> None:
+    page = watch.sign_in(site)
+    page.goto(f"/?range=6h&model={MODEL}")
+    expect(page.locator("#plot-ttft .main-svg").first).to_be_visible()
+    chart = page.locator("#plot-ttft .nsewdrag").first
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    assert box is not None
+    y = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + box["width"] / 4, y)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] / 2, y, steps=5)
+    page.mouse.up()
+    page.wait_for_url(re.compile("from=.*to="))
+    assert f"model={MODEL}" in page.url
+    assert page.locator(".segments [aria-current]").count() == 0
+
+
+def test_a_time_is_told_in_the_readers_own_zone(site: Site, watch: Watch) -> None:
+    page = watch.sign_in(site)
+    page.goto("/keys")
+    time = page.locator("main time").first
+    time.hover()
+    expect(time).to_have_attribute("title", re.compile("UTC|GMT"))
 
 
 def test_the_fleet_moves_by_itself_and_keeps_what_is_under_ones_hands(
