@@ -99,7 +99,10 @@ def address_check(kind: str, address: str) -> None:
             }
         )
     if parts.scheme == "http" and not settings.WEBHOOKS_PRIVATE:
-        raise ValidationError({"address": "https:// only."})
+        told = (
+            "https:// only. To try alerts out here, start Sluice with SLUICE_WEBHOOKS_PRIVATE=true."
+        )
+        raise ValidationError({"address": told})
 
 
 def signing_secret(channel_id: uuid.UUID) -> str:

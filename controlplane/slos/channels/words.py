@@ -78,7 +78,10 @@ def words(alert: Alert, event: str) -> str:
     lines += [f"automatic action: {act}" for act in alert.acts]
     lines.append(f"owner: {objective.team} {objective.email}".strip())
     lines += [f"{duty}: {who}" for duty, who in indicator_owners(objective.indicator)]
-    lines += [f"objective: {objective_url(alert)}", f"runbook: {runbook_url(_runbook(alert))}"]
+    lines += [
+        f"objective: {objective_url(alert)}",
+        f"runbook: {runbook_url(runbook_of_alert(alert))}",
+    ]
     return "\n".join(lines)
 
 
@@ -101,7 +104,7 @@ def payload(alert: Alert, event: str, delivery_id: uuid.UUID) -> dict[str, Any]:
         "objective": _objective(alert.objective),
         "owner": {"team": alert.objective.team, "email": alert.objective.email},
         "link": objective_url(alert),
-        "runbook": runbook_url(_runbook(alert)),
+        "runbook": runbook_url(runbook_of_alert(alert)),
     }
 
 
@@ -135,5 +138,6 @@ def _rounded(rate: float | None) -> float | None:
     return None if rate is None else float(f"{rate:.3g}")
 
 
-def _runbook(alert: Alert) -> str:
+def runbook_of_alert(alert: Alert) -> str:
+    """The name of its runbook, or an address."""
     return ABSENT_RUNBOOK if alert.severity == ABSENT else alert.objective.runbook
