@@ -227,8 +227,7 @@ def _price(request: HttpRequest, viewer: Viewer, offer: Offer) -> HttpResponse |
             Look(RATES[name], before.get(name), rate) for name, rate in rates_of(draft).items()
         ]
         whose = _project_name(project) if project else _all_words(viewer, offer)
-        shown = {"looks": looks, "whose": whose, "later": later}
-        return _detail(request, viewer, offer, price=form, **shown)
+        return _detail(request, viewer, offer, price=form, looks=looks, whose=whose, later=later)
 
     def publish() -> PriceVersion:
         return services.price_publish(

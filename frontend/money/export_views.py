@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import date, timedelta
+from functools import partial
 from uuid import UUID
 
 from django import forms
@@ -115,21 +116,14 @@ class ExportForm(forms.Form):
 def _rows(viewer: Viewer) -> dict[str, object]:
     found = export_page(**viewer.whose, ask=PageAsk(limit=ROWS))
     rows = [ExportRow(one) for one in found.rows]
-    newest = next((row for row in rows if row.partial), None)
-    return {
-        "rows": rows,
-        "working": any(row.working for row in rows),
-        "more": found.has_more,
-        "newest": newest,
-        "later": newest and in_time(lambda: _later_nano(viewer, newest.export)),
-    }
-
-
-def _later_nano(viewer: Viewer, export: Export) -> int:
-    """What was charged in its range and is not in it."""
-    start = export.through or export.start
-    whose = {"actor": viewer.user, "organization": viewer.organization.id}
-    return spend_read(**whose, start=start, end=export.end).nano
+    newest, later = next((row for row in rows if row.partial), None), None
+    if newest is not None:
+        start, end = newest.export.through or newest.export.start, newest.export.end
+        whose = {"actor": viewer.user, "organization": viewer.organization.id}
+        later = in_time(partial(spend_read, **whose, start=start, end=end))
+    working = any(row.working for row in rows)
+    told = {"newest": newest, "later": later}
+    return {"rows": rows, "working": working, "more": found.has_more, **told}
 
 
 def _index(request: HttpRequest, viewer: Viewer, form: ExportForm) -> HttpResponse:

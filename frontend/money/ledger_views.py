@@ -5,9 +5,8 @@ from django.shortcuts import render
 
 from controlplane.billing.ledger.hours import sealed_through
 from controlplane.billing.ledger.selectors import (
-    LINE_DAYS,
-    account_lines,
     account_list,
+    charges_on,
     entry_list,
     reconciliation_list,
 )
@@ -35,8 +34,7 @@ def ledger(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     context = {
         "accounts": known,
         "account": account,
-        "lines": in_time(lambda: account_lines(**of)) if account else None,
-        "line_days": LINE_DAYS,
+        "lines": in_time(lambda: charges_on(**of)) if account else None,
         "sealed": sealed_through(),
         "entries": entries.rows,
         "next": public_id("entry", entries.rows[-1].id) if entries.has_more else None,

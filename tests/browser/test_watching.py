@@ -49,6 +49,7 @@ def test_the_list_is_narrowed_by_its_shares_and_taken_away(site: Site, watch: Wa
     page.goto(f"/requests?{RANGE}")
     page.get_by_label("Sort by").select_option("slow")
     expect(page.get_by_role("heading", name="The 50 slowest of them")).to_be_visible()
+    page.locator(".shares summary").press("Enter")
     page.locator(".shares").get_by_role("link", name="length", exact=True).press("Enter")
     page.wait_for_url(re.compile("finish=length"))
     expect(page.get_by_label("Finish")).to_have_value("length")

@@ -18,7 +18,7 @@ from controlplane.telemetry.selectors_requests import id_floor
 from controlplane.tenants.access import permitted, require
 
 RECONCILIATIONS_SHOWN = 10
-LINES_SHOWN, LINE_DAYS = 100, 31
+LINES_SHOWN, LINE_DAYS = 50, 31
 SPEND_MS_MAX = 1_000
 # Everything that posts, in one view: sealed hours, the lines since, the journal, and the wallet's
 # own counter, which tells a wallet's charges from those to be paid by invoice.
@@ -81,7 +81,7 @@ def account_list(*, actor: Actor, organization: uuid.UUID) -> list[Account]:
         return [Account(*row) for row in rows(_ACCOUNTS, values)]
 
 
-def account_lines(*, actor: Actor, organization: uuid.UUID, account: str) -> list[models.Transfer]:
+def charges_on(*, actor: Actor, organization: uuid.UUID, account: str) -> list[models.Transfer]:
     """The newest charges on an account in the last `LINE_DAYS`; raises TooMuchToRead."""
     require(actor, Action.LEDGER_VIEW, organization)
     with bounded_read([organization]):

@@ -99,10 +99,7 @@ def address_check(kind: str, address: str) -> None:
             }
         )
     if parts.scheme == "http" and not settings.WEBHOOKS_PRIVATE:
-        told = (
-            "https:// only. To try alerts out here, start Sluice with SLUICE_WEBHOOKS_PRIVATE=true."
-        )
-        raise ValidationError({"address": told})
+        raise ValidationError({"address": "https:// only (or set SLUICE_WEBHOOKS_PRIVATE=true)."})
 
 
 def signing_secret(channel_id: uuid.UUID) -> str:

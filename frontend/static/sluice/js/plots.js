@@ -60,21 +60,18 @@ function draw(holder, figure) {
     holder.classList.add("opens");
     holder.on("plotly_click", (event) => openCell(holders.get(holder).opens, event.points[0]));
   }
-  if (layout.xaxis?.type === "date" && !holder.classList.contains("ranges")) {
-    holder.classList.add("ranges");
-    holder.on("plotly_relayout", askRange);
-  }
+  if (layout.xaxis?.type === "date" && !holder.dataset.ranges) { holder.dataset.ranges = "yes"; holder.on("plotly_relayout", askRange); }
 }
 
 // What was dragged over becomes the range of the page, where it can be asked for one.
 function askRange(event) {
-  const fields = ["from", "to"].map((name) => document.getElementById(`range-${name}`));
-  if (!fields[0] || !("xaxis.range[0]" in event)) return;
-  fields.forEach((field, at) => {
+  const form = document.getElementById("range-from")?.form;
+  if (!form || !("xaxis.range[0]" in event)) return;
+  ["from", "to"].forEach((name, at) => {
     const [day, time = "00:00"] = String(event[`xaxis.range[${at}]`]).split(/[ T]/);
-    field.value = `${day}T${time.slice(0, 8)}`;
+    form[name].value = `${day}T${time.slice(0, 8)}`;
   });
-  fields[0].form.requestSubmit();
+  form.requestSubmit();
 }
 
 // As `HeatMap.addresses` makes them for the table.

@@ -45,20 +45,16 @@ function change({ target, type }) {
   const rows = body[list.dataset.list] ??= [];
   let at = element ? [...list.children].indexOf(element) : rows.push({ ...NEW[adds] }) - 1;
   if (part) rows[at][part] = said(target, rows[at]);
-  if (moves) {
-    const [row] = rows.splice(at, 1);
-    if (moves === "up") rows.splice(at = Math.max(0, at - 1), 0, row);
-  }
+  const [row] = moves ? rows.splice(at, 1) : [];
+  if (moves === "up") rows.splice(at = Math.max(0, at - 1), 0, row);
   source.value = JSON.stringify(body, null, 2);
-  if (part === "type") fill(element, rows[at]);
-  if (part) return;
+  if (part) { if (part === "type") fill(element, rows[at]); return; }
   draw();
   (list.children[at] ?? list.nextElementSibling).querySelector("[data-part], [data-adds]").focus();
 }
 
 if (source) {
-  fields.addEventListener("input", change);
-  fields.addEventListener("click", change);
+  for (const kind of ["input", "click"]) fields.addEventListener(kind, change);
   source.addEventListener("input", read);
   read();
 }
