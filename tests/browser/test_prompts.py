@@ -70,7 +70,7 @@ def test_a_template_is_written_in_fields_by_keyboard(
             {"role": "user", "content": "{{question}} In {{words}} words, {{tone}}."},
         ],
         "variables": [
-            {"name": "question"},
+            {"name": "question", "chars_max": 2000},
             {"name": "words", "type": "integer", "default": 20, "most": 90},
             {"name": "tone", "type": "choice", "required": False, "choices": ["dry", "warm"]},
         ],

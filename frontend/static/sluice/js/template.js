@@ -2,7 +2,6 @@
 
 const source = document.getElementById("draft-body");
 const fields = document.getElementById("body-fields");
-const NEW = { messages: { role: "user", content: "" }, variables: { name: "" } };
 let body = {};
 
 // What a field says; undefined where it is as if it were not there.
@@ -43,7 +42,7 @@ function change({ target, type }) {
   const element = target.closest("[data-row]");
   const list = element?.parentElement ?? fields.querySelector(`[data-list="${adds}"]`);
   const rows = body[list.dataset.list] ??= [];
-  let at = element ? [...list.children].indexOf(element) : rows.push({ ...NEW[adds] }) - 1;
+  let at = element ? [...list.children].indexOf(element) : rows.push(adds === "messages" ? { role: "user", content: "" } : { name: "" }) - 1;
   if (part) rows[at][part] = said(target, rows[at]);
   const [row] = moves ? rows.splice(at, 1) : [];
   if (moves === "up") rows.splice(at = Math.max(0, at - 1), 0, row);
