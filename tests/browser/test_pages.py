@@ -196,13 +196,13 @@ def test_a_cell_of_the_heat_map_and_its_line_of_the_table_lead_to_their_requests
     page.locator("#plot-heat .nsewdrag").click(position={"x": x, "y": y})
     page.wait_for_url(re.compile(r"/requests\?from="))
     clicked = page.url.removeprefix(site.url)
-    expect(page.locator("#results tbody th a").first).to_be_visible()
+    expect(page.locator("#results .flush tbody th a").first).to_be_visible()
     page.go_back()
     figure = page.locator("figure", has=page.locator("#plot-heat"))
     figure.locator("summary").press("Enter")
     figure.locator(f".plot-table a[href='{clicked}']").press("Enter")
     page.wait_for_url(re.compile(r"/requests\?from=.*&min_ms=.*&max_ms="))
-    expect(page.locator("#results tbody th a").first).to_be_visible()
+    expect(page.locator("#results .flush tbody th a").first).to_be_visible()
 
 
 def test_a_percentile_leads_to_a_request_that_took_so_long(site: Site, watch: Watch) -> None:
