@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 from django import forms
@@ -119,11 +120,11 @@ def _rows(viewer: Viewer) -> dict[str, object]:
     newest, later = next((row for row in rows if row.partial), None), None
     if newest is not None:
         start, end = newest.export.through or newest.export.start, newest.export.end
-        whose = {"actor": viewer.user, "organization": viewer.organization.id}
+        whose: dict[str, Any] = {"actor": viewer.user, "organization": viewer.organization.id}
         later = in_time(partial(spend_read, **whose, start=start, end=end))
     working = any(row.working for row in rows)
-    told = {"newest": newest, "later": later}
-    return {"rows": rows, "working": working, "more": found.has_more, **told}
+    told = {"newest": newest, "later": later, "working": working}
+    return {"rows": rows, "more": found.has_more, **told}
 
 
 def _index(request: HttpRequest, viewer: Viewer, form: ExportForm) -> HttpResponse:

@@ -1,5 +1,7 @@
 """Ledger: the accounts, what was booked besides requests, months to close, differences."""
 
+from typing import Any
+
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
@@ -26,9 +28,9 @@ def ledger(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """The books; of one account, where the URL names it, with its lines."""
     actor, organization = viewer.user, viewer.organization.id
     known = in_time(lambda: account_list(actor=actor, organization=organization))
-    wanted = request.GET.get("account")
-    account = next((one for one in known or () if one.name == wanted), None)
-    of = {"actor": actor, "organization": organization, "account": account.name if account else ""}
+    account = next((one for one in known or () if one.name == request.GET.get("account")), None)
+    wanted = account.name if account else ""
+    of: dict[str, Any] = {"actor": actor, "organization": organization, "account": wanted}
     entries = entry_list(**of, ask=page_asked(request, "entry"))
     months = month_list(actor=actor, organization=organization)
     context = {

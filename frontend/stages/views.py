@@ -14,7 +14,7 @@ from controlplane.core.permissions import Action
 from controlplane.kernel.histogram import Histogram
 from controlplane.kernel.objectives.counting import STAGE
 from controlplane.slos import selectors, services
-from controlplane.slos.channels.words import runbook_of_alert, sentence
+from controlplane.slos.channels.words import alert_runbook, sentence
 from controlplane.slos.checks import StageBody
 from controlplane.slos.duties import (
     DutyBody,
@@ -146,7 +146,7 @@ def runbook(request: HttpRequest, viewer: Viewer, slug: str) -> HttpResponse:
         (one, sentence(one, one.state))
         for organization in seen
         for one in selectors.alert_list(actor=viewer.user, organization=organization)
-        if one.recovered_at is None and runbook_of_alert(one) == slug
+        if one.recovered_at is None and alert_runbook(one) == slug
     ]
     context = {"title": title_of(text), "text": to_html(text), "owners": owners, "firing": firing}
     return show(request, viewer, "stages", "stages/runbook.html", context)

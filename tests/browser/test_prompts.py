@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from frontend.developers.prompt_views import FIRST
 from tests.browser.site import Site
 from tests.browser.watch import DESK, PHONE, Watch, fits
 from tests.support.fleet import MODEL
@@ -44,6 +43,7 @@ def test_a_template_is_written_in_fields_by_keyboard(
     page.get_by_role("button", name="Create", exact=True).press("Enter")
     text = page.get_by_label("Text", exact=True)
     expect(text).to_have_count(2)
+    text.first.fill("Fixed.")
     text.last.fill("{{question}} In {{words}} words, {{tone}}.")
     page.get_by_role("button", name="Add message").press("Enter")
     expect(page.get_by_label("Role").nth(2)).to_be_focused()
@@ -65,7 +65,7 @@ def test_a_template_is_written_in_fields_by_keyboard(
     expect(page.locator("main")).to_contain_text("{{question}} In {{words}} words")
     assert json.loads(page.locator("#draft-body").input_value()) == {
         "messages": [
-            {"role": "system", "content": FIRST["messages"][0]["content"]},
+            {"role": "system", "content": "Fixed."},
             {"role": "assistant", "content": "Ask me."},
             {"role": "user", "content": "{{question}} In {{words}} words, {{tone}}."},
         ],
