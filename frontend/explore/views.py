@@ -26,10 +26,11 @@ from frontend.explore.figures import Exploring, basis_words, make_exploring
 from frontend.explore.question import ALL, STAFF_ALONE, ExploreQuestion, question_from
 from frontend.explore.reads import is_staff, read_findings
 from frontend.shared.access import Viewer, page, show
-from frontend.shared.asked import in_time
+from frontend.shared.asked import in_time, marks_of
 from frontend.shared.filters import RATINGS, RELATIVE, STATUSES, STREAMS, choices
 from frontend.shared.forms import changes, made_by
 from frontend.shared.panels import panel_csv
+from frontend.shared.plots.marks import marked
 
 
 class ViewForm(forms.Form):
@@ -65,13 +66,15 @@ def _index(
 ) -> HttpResponse:
     found = _read(viewer, question)
     chart = make_chart(found) if found and not found.empty else None
+    marks = marks_of(viewer, question.within) if found and found.over_time else []
     context = {
         "question": question,
         "within": question.within,
         "ranges": RELATIVE,
         "found": found,
         "figure": chart,
-        "figures": {chart.name: chart.as_json()} if chart else {},
+        "figures": {chart.name: marked(chart.as_json(), marks)} if chart else {},
+        "marks": marks,
         "csv": "explore_csv",
         "basis": _basis(found, question, timezone.now()) if found else "",
         "form": form,

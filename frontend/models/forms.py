@@ -25,13 +25,16 @@ MULTIPLIERS = {"batch_permille": "Low priority, ‰", "priority_permille": "High
 
 
 class PriceForm(RatesForm):
-    """A price for all, or for one project; thousandths of it for other priorities."""
+    """A price for all, or for one project, from now or later on; thousandths of it for other
+    priorities.
+    """
 
     batch_permille, priority_permille = (
         forms.IntegerField(label=label, min_value=0, initial=PERMILLE)
         for label in MULTIPLIERS.values()
     )
     project = forms.CharField(required=False, max_length=64)
+    effective_from = forms.DateTimeField(required=False)
 
     def draft(self) -> PriceDraft:
         """What a valid form asks for."""

@@ -41,7 +41,7 @@ from frontend.models.forms import (
     price_values,
 )
 from frontend.shared.access import Viewer, page, show
-from frontend.shared.formats import percent
+from frontend.shared.formats import moment, percent
 from frontend.shared.forms import made_by
 from frontend.shared.stepup import stepped_up, unseen
 from frontend.shared.token_prices import RATES, STATES, RatesForm, rates_of
@@ -209,6 +209,7 @@ def _price(request: HttpRequest, viewer: Viewer, offer: Offer) -> HttpResponse |
     if not form.is_valid():
         return _detail(request, viewer, offer, price=form)
     draft, project = form.draft(), _project(viewer, form.cleaned_data["project"])
+    later = form.cleaned_data["effective_from"]
     if "later" in request.POST:
         entry = PriceEntry(
             model=offer.model.name,
@@ -225,19 +226,34 @@ def _price(request: HttpRequest, viewer: Viewer, offer: Offer) -> HttpResponse |
         looks = [
             Look(RATES[name], before.get(name), rate) for name, rate in rates_of(draft).items()
         ]
-        whose = _project_name(project) if project else "all projects without a price of their own"
-        return _detail(request, viewer, offer, price=form, looks=looks, whose=whose)
+        whose = _project_name(project) if project else _all_words(viewer, offer)
+        return _detail(request, viewer, offer, price=form, looks=looks, whose=whose, later=later)
 
     def publish() -> PriceVersion:
         return services.price_publish(
-            actor=viewer.user, model=offer.model, draft=draft, project=project
-        )
+            actor=viewer.user, model=offer.model, draft=draft, project=project,
+            effective_from=later,
+        )  # fmt: skip
 
     made = made_by(form, publish)
     if made is None:
         return _detail(request, viewer, offer, price=form)
-    messages.success(request, f"Version {made.version} of {offer.model.name} applies from now on.")
+    begins = f"{moment(later)} UTC" if later else "now"
+    told = f"Version {made.version} of {offer.model.name} applies from {begins} on."
+    messages.success(request, told)
     return None
+
+
+def _all_words(viewer: Viewer, offer: Offer) -> str:
+    """Who pays the price of all."""
+    versions, now = price_list_all(actor=viewer.user, model=offer.model), timezone.now()
+    own = {
+        one.project_id for one in versions
+        if version_in_force(versions, project_id=one.project_id, at=now)
+    }  # fmt: skip
+    paying = [one for one in project_shares(actor=viewer.user) if one.id not in own]
+    number = len({one.organization_id for one in paying})
+    return f"the {len(paying)} projects of {number} organizations that have no price of their own"
 
 
 def _paid(viewer: Viewer, offer: Offer, project: Project | None) -> dict[str, int]:

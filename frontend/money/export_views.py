@@ -2,39 +2,43 @@
 
 from dataclasses import dataclass
 from datetime import date, timedelta
+from functools import partial
+from typing import Any
 from uuid import UUID
 
 from django import forms
 from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
 from django.shortcuts import redirect, render
-from django.utils import timezone
 
 from controlplane.billing.exports.api import file_answer, manifest_name
 from controlplane.billing.exports.models import Export, ExportGrain, ExportKind, ExportState
 from controlplane.billing.exports.selectors import export_get, export_page
 from controlplane.billing.exports.services import AT_WORK, KEEP_FOR, export_create
-from controlplane.billing.exports.spec import ExportSpec, days_of_period, spec_of
+from controlplane.billing.exports.spec import GRAINS, ExportSpec, days_of_period, spec_of
 from controlplane.billing.exports.tasks import export_enqueue
+from controlplane.billing.ledger.spend import spend_read
+from controlplane.billing.months.periods import periods_back
 from controlplane.core.answers import PageAsk
 from controlplane.core.permissions import Action
 from frontend.shared.access import Viewer, page, show
+from frontend.shared.asked import in_time
 
 ROWS = 50
 MONTHS = 13
-KINDS = (
-    (ExportKind.USAGE, "Usage"),
-    (ExportKind.DETAIL, "Every request"),
-    (ExportKind.FOCUS, "FOCUS"),
-    (ExportKind.JOURNAL, "Journal"),
-)
-WORDS = dict(KINDS)
-GRAINS = (
-    ("", "default"),
-    (ExportGrain.DAY, "a day"),
-    (ExportGrain.HOUR, "an hour"),
-    (ExportGrain.ENTRY, "each line"),
-)
+WORDS = {
+    ExportKind.USAGE: "Usage",
+    ExportKind.DETAIL: "Every request",
+    ExportKind.FOCUS: "FOCUS",
+    ExportKind.JOURNAL: "Journal",
+}
+BY = {ExportGrain.DAY: " by day", ExportGrain.HOUR: " by hour", ExportGrain.ENTRY: ", each line"}
+# A kind of file, and what a row of it sums where there is a choice.
+KINDS = [
+    (f"{kind}:{grain}" if at else kind, f"{words}{BY[grain]}" if len(GRAINS[kind]) > 1 else words)
+    for kind, words in WORDS.items()
+    for at, grain in enumerate(GRAINS[kind])
+]
 TONES = {
     ExportState.DONE: "ok",
     ExportState.FAILED: "bad",
@@ -87,7 +91,6 @@ class ExportForm(forms.Form):
     kind = forms.ChoiceField(choices=KINDS)
     start = forms.DateField(required=False)
     end = forms.DateField(required=False)
-    grain = forms.ChoiceField(choices=GRAINS, required=False)
     raw = forms.BooleanField(required=False)
     period = forms.CharField(max_length=7, required=False)
 
@@ -95,6 +98,7 @@ class ExportForm(forms.Form):
         """The checked wish; raises ValidationError by field."""
         given = self.cleaned_data
         first, last = given["start"], given["end"]
+        kind, _, grain = given["kind"].partition(":")
         if first and last:
             # The very last day there is has no next one; the range is too long then anyway.
             start, end = first, min(last, date.max - timedelta(days=1)) + timedelta(days=1)
@@ -102,10 +106,10 @@ class ExportForm(forms.Form):
             start, end = days_of_period(given["period"])
         return spec_of(
             organization,
-            kind=given["kind"],
+            kind=kind,
             start=start,
             end=end,
-            grain=given["grain"],
+            grain=grain,
             raw=given["raw"],
         )
 
@@ -113,18 +117,22 @@ class ExportForm(forms.Form):
 def _rows(viewer: Viewer) -> dict[str, object]:
     found = export_page(**viewer.whose, ask=PageAsk(limit=ROWS))
     rows = [ExportRow(one) for one in found.rows]
-    return {"rows": rows, "working": any(row.working for row in rows), "more": found.has_more}
+    newest, later = next((row for row in rows if row.partial), None), None
+    if newest is not None:
+        start, end = newest.export.through or newest.export.start, newest.export.end
+        whose: dict[str, Any] = {"actor": viewer.user, "organization": viewer.organization.id}
+        later = in_time(partial(spend_read, **whose, start=start, end=end))
+    working = any(row.working for row in rows)
+    told = {"newest": newest, "later": later, "working": working}
+    return {"rows": rows, "more": found.has_more, **told}
 
 
 def _index(request: HttpRequest, viewer: Viewer, form: ExportForm) -> HttpResponse:
-    day, months = timezone.now().date().replace(day=1), []
-    for _ in range(MONTHS):
-        months.append(f"{day:%Y-%m}")
-        day = (day - timedelta(days=1)).replace(day=1)
+    months = [one.name for one in periods_back(viewer.organization.id, MONTHS)]
     context = {
         "form": form,
         "months": months,
-        "period": form.data.get("period") or months[1],
+        "period": form.data.get("period") or months[:2][-1],
         "keep_days": KEEP_FOR.days,
         **_rows(viewer),
     }

@@ -1,10 +1,17 @@
 """Ledger: the accounts, what was booked besides requests, months to close, differences."""
 
+from typing import Any
+
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from controlplane.billing.ledger.hours import sealed_through
-from controlplane.billing.ledger.selectors import account_list, entry_list, reconciliation_list
+from controlplane.billing.ledger.selectors import (
+    account_list,
+    charges_on,
+    entry_list,
+    reconciliation_list,
+)
 from controlplane.billing.months.closes import period_close_ask
 from controlplane.billing.months.models import PeriodCloseJob
 from controlplane.billing.months.periods import Month, Period, PeriodState, month_list
@@ -18,11 +25,18 @@ from frontend.shared.forms import changes, page_asked
 
 @page("ledger", Action.LEDGER_VIEW, "GET")
 def ledger(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    """The books; of one account, where the URL names it, with its lines."""
     actor, organization = viewer.user, viewer.organization.id
-    entries = entry_list(actor=actor, organization=organization, ask=page_asked(request, "entry"))
+    known = in_time(lambda: account_list(actor=actor, organization=organization))
+    account = next((one for one in known or () if one.name == request.GET.get("account")), None)
+    wanted = account.name if account else ""
+    of: dict[str, Any] = {"actor": actor, "organization": organization, "account": wanted}
+    entries = entry_list(**of, ask=page_asked(request, "entry"))
     months = month_list(actor=actor, organization=organization)
     context = {
-        "accounts": in_time(lambda: account_list(actor=actor, organization=organization)),
+        "accounts": known,
+        "account": account,
+        "lines": in_time(lambda: charges_on(**of)) if account else None,
         "sealed": sealed_through(),
         "entries": entries.rows,
         "next": public_id("entry", entries.rows[-1].id) if entries.has_more else None,

@@ -18,7 +18,7 @@ from controlplane.billing.documents.text import TITLES, due_words, tax_words
 from controlplane.billing.invoices.api import FILES, file_answer
 from controlplane.billing.invoices.selectors import invoice_found, invoice_list
 from controlplane.billing.invoices.services import invoice_draft, invoice_issue
-from controlplane.billing.months.periods import Period, first_period, period_of
+from controlplane.billing.months.periods import Period, period_of, periods_back
 from controlplane.billing.payments.dunning import Standing, worst
 from controlplane.billing.payments.selectors import credit_cents, open_invoices
 from controlplane.billing.payments.services import payment_order_create, payment_record
@@ -72,12 +72,14 @@ def invoices(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 
 @page("invoices/preview", Action.LEDGER_VIEW, "GET")
 def invoice_preview(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """What a month would be invoiced for as it stands now; nothing is kept."""
+    """What a month would be invoiced for as it stands now, or its file; nothing is kept."""
     try:
         period = Period(request.GET.get("period", ""))
         draft = invoice_draft(**viewer.whose, period=period)
     except ValidationError as error:
         raise Http404 from error
+    if (form := request.GET.get("form")) in FILES:
+        return file_answer(draft, form)
     return _document(request, viewer, Standing(draft, 0, 0, draft.issued_on))
 
 
@@ -200,9 +202,4 @@ def _document(
 
 def _ended_months(organization: UUID) -> list[str]:
     """The newest months that are over and can have charges, newest first."""
-    first, month = first_period(organization), period_of(datetime.now(UTC)).before
-    found: list[str] = []
-    while len(found) < MONTHS_SHOWN and month >= first:
-        found.append(month.name)
-        month = month.before
-    return found
+    return [one.name for one in periods_back(organization, MONTHS_SHOWN + 1)[1:]]

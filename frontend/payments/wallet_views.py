@@ -11,6 +11,7 @@ from django.shortcuts import redirect, render
 
 from controlplane.billing.approvals import models
 from controlplane.billing.approvals.selectors import grant_get, grant_list, grants_pending
+from controlplane.billing.budgets.selectors import budget_list
 from controlplane.billing.decisions.services import DECISIONS
 from controlplane.billing.documents.lines import NANO_PER_CENT
 from controlplane.billing.documents.text import cents_text
@@ -64,8 +65,10 @@ def wallet(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     organization = viewer.organization.id
     entries = wallet_entries(**viewer.whose, ask=page_asked(request, "entry"))
     recent = grant_list(**viewer.whose).rows
+    budgets = budget_list(actor=viewer.user, organization=organization)
     context = {
         "wallet": wallet_get(**viewer.whose),
+        "tightest": min(budgets, key=lambda one: one.room, default=None),
         "account": accounts.wallet(organization),
         "entries": entries.rows,
         "next": public_id("entry", entries.rows[-1].id) if entries.has_more else None,
@@ -94,8 +97,10 @@ def grant_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return _grants(request, viewer, {})
 
 
-def _grants(request: HttpRequest, viewer: Viewer, wrong: dict[str, list[str]]) -> HttpResponse:
-    """The page, with what was typed where something of it is wrong."""
+def _grants(
+    request: HttpRequest, viewer: Viewer, wrong: dict[str, list[str]], **more: object
+) -> HttpResponse:
+    """The page, with what was typed where something of it is wrong or looked at once more."""
     names = organization_names(actor=viewer.user)
     pending = grants_pending(actor=viewer.user)
     context = {
@@ -112,6 +117,8 @@ def _grants(request: HttpRequest, viewer: Viewer, wrong: dict[str, list[str]]) -
         "form_id": request.POST.get("form_id") or uuid7().hex,
         "alone_usd": settings.GRANT_ALONE_USD,
         "reason_chars_max": models.REASON_CHARS_MAX,
+        "look": request.POST.get("looked"),
+        **more,
     }
     return show(request, viewer, "grants", "payments/grants.html", context, wrong)
 
@@ -119,17 +126,21 @@ def _grants(request: HttpRequest, viewer: Viewer, wrong: dict[str, list[str]]) -
 @page("grants/new", Action.CREDIT_GRANT, "POST")
 @stepped_up
 def grant_make(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """Give, or ask for a second person."""
+    """Give, or ask for a second person, once the sender has seen what to whom."""
     try:
         organization = id_of(request.POST.get("organization", ""), "organization")
+        gift = Gift(
+            kind=_kind(request.POST.get("kind", "")),
+            amount_nano=nano_of(request.POST.get("amount", ""), "amount"),
+            reason=request.POST.get("reason", ""),
+        )
+        look = f"{organization} {gift.amount_nano} {gift.kind}"
+        if request.POST.get("looked") != look:
+            return _grants(request, viewer, {}, look=look, gift=gift)
         made = wallet_grant(
             actor=viewer.user,
             organization_id=organization,
-            gift=Gift(
-                kind=_kind(request.POST.get("kind", "")),
-                amount_nano=nano_of(request.POST.get("amount", ""), "amount"),
-                reason=request.POST.get("reason", ""),
-            ),
+            gift=gift,
             form=id_of(request.POST.get("form_id", ""), "form"),
             becomes_prepaid="becomes_prepaid" in request.POST,
         )

@@ -14,6 +14,7 @@ from controlplane.core.permissions import Action
 from controlplane.kernel.histogram import Histogram
 from controlplane.kernel.objectives.counting import STAGE
 from controlplane.slos import selectors, services
+from controlplane.slos.channels.words import alert_runbook, sentence
 from controlplane.slos.checks import StageBody
 from controlplane.slos.duties import (
     DutyBody,
@@ -140,7 +141,14 @@ def runbook_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 def runbook(request: HttpRequest, viewer: Viewer, slug: str) -> HttpResponse:
     text = runbook_text(slug)
     owners = indicator_owners(slug.replace("-", "_"))
-    context = {"title": title_of(text), "text": to_html(text), "owners": owners}
+    seen = [viewer.organization.id, *([EVERYONE] if viewer.may(Action.SLO_INSTALLATION) else [])]
+    firing = [
+        (one, sentence(one, one.state))
+        for organization in seen
+        for one in selectors.alert_list(actor=viewer.user, organization=organization)
+        if one.recovered_at is None and alert_runbook(one) == slug
+    ]
+    context = {"title": title_of(text), "text": to_html(text), "owners": owners, "firing": firing}
     return show(request, viewer, "stages", "stages/runbook.html", context)
 
 

@@ -51,6 +51,20 @@ def test_an_export_is_made_watched_and_taken_away(
     assert told["sha256"] == hashlib.sha256(data).hexdigest()
 
 
+def test_a_month_that_runs_tells_what_is_not_in_its_file(site: Site, watch: Watch) -> None:
+    page = watch.sign_in(site)
+    page.goto("/exports")
+    month = page.get_by_label("Month")
+    month.select_option(index=0)
+    page.get_by_label("What").select_option(label="Usage by hour")
+    page.get_by_role("button", name="Create export").click()
+    elsewhere(_work)
+    row = page.locator("#export-rows tbody tr").first
+    expect(row).to_contain_text("Incomplete")
+    page.reload()
+    expect(row).to_contain_text("was charged since")
+
+
 def test_days_the_wrong_way_round_are_told_at_the_field(site: Site, watch: Watch) -> None:
     watch.allowed.append("422")
     page = watch.sign_in(site)

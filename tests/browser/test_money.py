@@ -113,6 +113,8 @@ def test_a_wallet_is_filled_and_a_large_grant_waits(site: Site, watch: Watch) ->
         page.get_by_label("Organization", exact=True).last.select_option(label="Other")
         page.get_by_label("Amount, USD").fill(amount)
         page.get_by_label("Reason").fill("bank transfer 17")
+        page.get_by_role("button", name="Continue").click()
+        expect(page.get_by_role("status")).to_contain_text("is booked for the organization above")
         page.get_by_role("button", name="Add funds").click()
         if amount == "250.00":
             # Other pays by invoice until now; what was typed stays.

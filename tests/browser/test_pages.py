@@ -114,7 +114,9 @@ def test_anything_is_found_by_the_keyboard(site: Site, watch: Watch) -> None:
     expect(page.locator("#found a").first).to_be_focused()
     page.keyboard.press("Escape")
     expect(box).to_be_hidden()
-    page.keyboard.press("Control+k")
+    page.keyboard.press("?")
+    expect(page.get_by_text("next and previous request")).to_be_visible()
+    expect(box).to_have_value("support")
     # As a client knows it, in a ticket.
     box.fill(f"chatcmpl-{site.requests[-1].hex}")
     expect(page.locator("#found a")).to_have_count(1)
@@ -194,13 +196,13 @@ def test_a_cell_of_the_heat_map_and_its_line_of_the_table_lead_to_their_requests
     page.locator("#plot-heat .nsewdrag").click(position={"x": x, "y": y})
     page.wait_for_url(re.compile(r"/requests\?from="))
     clicked = page.url.removeprefix(site.url)
-    expect(page.locator("#results tbody th a").first).to_be_visible()
+    expect(page.locator("#results .flush tbody th a").first).to_be_visible()
     page.go_back()
     figure = page.locator("figure", has=page.locator("#plot-heat"))
     figure.locator("summary").press("Enter")
     figure.locator(f".plot-table a[href='{clicked}']").press("Enter")
     page.wait_for_url(re.compile(r"/requests\?from=.*&min_ms=.*&max_ms="))
-    expect(page.locator("#results tbody th a").first).to_be_visible()
+    expect(page.locator("#results .flush tbody th a").first).to_be_visible()
 
 
 def test_a_percentile_leads_to_a_request_that_took_so_long(site: Site, watch: Watch) -> None:

@@ -12,6 +12,7 @@ from controlplane.fleet.models import Node
 from controlplane.fleet.services import node_credential_create, node_remove
 from tests.browser.site import NODE, Site, elsewhere
 from tests.browser.watch import Watch
+from tests.support.fleet import MODEL
 
 RANGE = "range=6h"
 # Several times what such a page waits until it asks again.
@@ -48,6 +49,7 @@ def test_the_list_is_narrowed_by_its_shares_and_taken_away(site: Site, watch: Wa
     page.goto(f"/requests?{RANGE}")
     page.get_by_label("Sort by").select_option("slow")
     expect(page.get_by_role("heading", name="The 50 slowest of them")).to_be_visible()
+    page.locator(".shares summary").press("Enter")
     page.locator(".shares").get_by_role("link", name="length", exact=True).press("Enter")
     page.wait_for_url(re.compile("finish=length"))
     expect(page.get_by_label("Finish")).to_have_value("length")
@@ -65,6 +67,35 @@ def _idle(name: str) -> Node:
     """A node that never comes."""
     made = node_credential_create(actor=OPERATOR, name=name, pool="default")
     return Node.objects.get(id=made.credential.node_id)
+
+
+def test_what_is_dragged_over_in_a_chart_becomes_the_range_of_the_page(
+    site: Site, watch: Watch
+) -> None:
+    page = watch.sign_in(site)
+    page.goto(f"/?range=6h&model={MODEL}")
+    expect(page.locator("#plot-ttft .main-svg").first).to_be_visible()
+    chart = page.locator("#plot-ttft .nsewdrag").first
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    assert box is not None
+    y = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + box["width"] / 4, y)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] / 2, y, steps=5)
+    page.mouse.up()
+    page.wait_for_url(re.compile("from=.*to="))
+    assert f"model={MODEL}" in page.url
+    ranges = page.get_by_role("navigation", name="Time range")
+    expect(ranges.locator("[aria-current]")).to_have_count(0)
+
+
+def test_a_time_is_told_in_the_readers_own_zone(site: Site, watch: Watch) -> None:
+    page = watch.sign_in(site)
+    page.goto("/keys")
+    time = page.locator("main time").first
+    time.hover()
+    expect(time).to_have_attribute("title", re.compile("UTC|GMT"))
 
 
 def test_the_fleet_moves_by_itself_and_keeps_what_is_under_ones_hands(

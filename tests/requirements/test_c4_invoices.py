@@ -45,7 +45,15 @@ def test_from_the_ledger_to_its_payment(database: str) -> None:
     seal_month()
     finance, mine = signed_in(cast.alice), f"/api/billing/organizations/{cast.acme.id}"
     preview = finance.get(f"{mine}/invoices/preview", {"period": PERIOD}).json()
+    drafts = [
+        finance.get("/invoices/preview", {"period": PERIOD, "form": form})
+        for form in ("pdf", "csv")
+    ]
     made = post(finance, f"{mine}/invoices", period=PERIOD)
+    assert drafts[0].content.startswith(b"%PDF-")
+    assert f'filename="Draft-{PERIOD}.csv"' in drafts[1]["Content-Disposition"]
+    issued = finance.get(f"{mine}/invoices/{made['id']}.csv").content
+    assert drafts[1].content == issued.replace(b"INV-000001", b"Draft")
     assert (preview["number"], preview["state"]) == ("Draft", "draft")
     assert made["lines"] == preview["lines"] and made["total_cents"] == preview["total_cents"]
     assert made["number"] == "INV-000001"

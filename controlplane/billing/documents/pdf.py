@@ -104,8 +104,9 @@ class _Sheet(FPDF):
             self._party(LEFT + 62, top, "To", document.customer),
         ]
         facts = [("Number", document.title), ("Period", document.period)]
-        facts.append(("Issued", document.issued_on.isoformat()))
-        if document.kind == DocumentKind.INVOICE:
+        if document.number:
+            facts.append(("Issued", document.issued_on.isoformat()))
+        if document.number and document.kind == DocumentKind.INVOICE:
             facts.append(("Due", document.due_on.isoformat()))
         if document.corrects is not None:
             facts.append(("Corrects", document.corrects.title))

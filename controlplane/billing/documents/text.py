@@ -92,6 +92,8 @@ def due_words(document: Invoice) -> tuple[str, str]:
         return "Total", "Nothing is due; the negative amount is kept as credit."
     if document.asked_cents == 0:
         return "Due", "Nothing is due: credit carried over covers the total."
+    if not document.number:
+        return "Due", "This is a preview, not an invoice: do not pay it."
     return "Due", f"Please pay by {document.due_on.isoformat()} and name {document.title}."
 
 

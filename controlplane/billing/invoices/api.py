@@ -248,7 +248,7 @@ def file_answer(document: Invoice, form: str, *, raw: bool = False) -> HttpRespo
     from controlplane.billing.documents.pdf import invoice_pdf
 
     body = invoice_pdf(document) if form == "pdf" else invoice_csv(document, raw=raw)
-    name = f"{document.title}.{form}"
+    name = f"{document.title if document.number else f'Draft-{document.period}'}.{form}"
     headers = {
         "Content-Disposition": f'attachment; filename="{name}"',
         "Cache-Control": "private, no-cache",

@@ -3,9 +3,9 @@
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
-from django.db.models import Sum
+from django.db.models import Q, Sum
 
 from controlplane.billing.ledger import models
 from controlplane.billing.ledger.accounts import AccountKind, balance, group_of
@@ -18,6 +18,7 @@ from controlplane.telemetry.selectors_requests import id_floor
 from controlplane.tenants.access import permitted, require
 
 RECONCILIATIONS_SHOWN = 10
+LINES_SHOWN, LINE_DAYS = 50, 31
 SPEND_MS_MAX = 1_000
 # Everything that posts, in one view: sealed hours, the lines since, the journal, and the wallet's
 # own counter, which tells a wallet's charges from those to be paid by invoice.
@@ -80,12 +81,28 @@ def account_list(*, actor: Actor, organization: uuid.UUID) -> list[Account]:
         return [Account(*row) for row in rows(_ACCOUNTS, values)]
 
 
+def charges_on(*, actor: Actor, organization: uuid.UUID, account: str) -> list[models.Transfer]:
+    """The newest charges on an account in the last `LINE_DAYS`; raises TooMuchToRead."""
+    require(actor, Action.LEDGER_VIEW, organization)
+    with bounded_read([organization]):
+        found = models.Transfer.objects.filter(
+            Q(debit=account) | Q(credit=account),
+            organization=organization,
+            request__gte=id_floor(datetime.now(UTC) - timedelta(days=LINE_DAYS)),
+            kind__in=models.POSTING_KINDS,
+        )
+        return list(found.order_by("-request", "-slot")[:LINES_SHOWN])
+
+
 def entry_list(
-    *, actor: Actor, organization: uuid.UUID, ask: PageAsk = FIRST_PAGE
+    *, actor: Actor, organization: uuid.UUID, ask: PageAsk = FIRST_PAGE, account: str = ""
 ) -> Page[models.JournalEntry]:
-    """What was booked besides requests, newest first."""
+    """What was booked besides requests, newest first; on one account, where it is named."""
     with permitted(actor, Action.LEDGER_VIEW, organization):
-        return page_read(models.JournalEntry.objects.filter(organization=organization), ask)
+        found = models.JournalEntry.objects.filter(organization=organization)
+        if account:
+            found = found.filter(Q(debit=account) | Q(credit=account))
+        return page_read(found, ask)
 
 
 def reconciliation_list(*, actor: Actor, organization: uuid.UUID) -> list[models.Reconciliation]:

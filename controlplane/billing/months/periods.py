@@ -84,6 +84,14 @@ def first_period(organization: uuid.UUID) -> Period:
     return period_of(min(moment for moment in moments if moment is not None))
 
 
+def periods_back(organization: uuid.UUID, most: int) -> list[Period]:
+    """The newest months that can have charges, the one that runs first."""
+    first, periods = first_period(organization), [period_of(datetime.now(UTC))]
+    while len(periods) < most and periods[-1] > first:
+        periods.append(periods[-1].before)
+    return periods
+
+
 def oldest_open(organization: uuid.UUID) -> Period:
     """The month that is closed next; months are closed in their order."""
     with organization_scope([organization]):
@@ -132,10 +140,7 @@ class Month:
 def month_list(*, actor: Actor, organization: uuid.UUID) -> list[Month]:
     """The months that can have charges, at most `MONTHS_MAX`, newest first, with their states."""
     require(actor, Action.LEDGER_VIEW, organization)
-    first, periods = first_period(organization), [period_of(datetime.now(UTC))]
-    while len(periods) < MONTHS_MAX and periods[-1] > first:
-        periods.append(periods[-1].before)
-    return _months(organization, periods)
+    return _months(organization, periods_back(organization, MONTHS_MAX))
 
 
 def month_get(*, actor: Actor, organization: uuid.UUID, period: Period) -> Month:

@@ -9,7 +9,6 @@ from controlplane.gateway.s1_admission.body import BODY_BYTES_MAX
 PART_BYTES = 256 * 1024
 HEAD_BYTES_MAX = FIELD_BYTES_MAX = 4096
 FIELDS_MAX = 16
-FILENAME_CHARS_MAX = 255
 _BOUNDARY = re.compile(r'multipart/form-data\s*;.*?boundary="?([^";,]{1,70})', re.IGNORECASE)
 _NAME = re.compile(r'[;\s]name="([^"]*)"')
 _FILENAME = re.compile(r'[;\s]filename="((?:[^"\\]|\\.)*)"')

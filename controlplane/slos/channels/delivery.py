@@ -99,7 +99,7 @@ def address_check(kind: str, address: str) -> None:
             }
         )
     if parts.scheme == "http" and not settings.WEBHOOKS_PRIVATE:
-        raise ValidationError({"address": "https:// only."})
+        raise ValidationError({"address": "https:// only (or set SLUICE_WEBHOOKS_PRIVATE=true)."})
 
 
 def signing_secret(channel_id: uuid.UUID) -> str:

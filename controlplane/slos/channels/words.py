@@ -78,7 +78,7 @@ def words(alert: Alert, event: str) -> str:
     lines += [f"automatic action: {act}" for act in alert.acts]
     lines.append(f"owner: {objective.team} {objective.email}".strip())
     lines += [f"{duty}: {who}" for duty, who in indicator_owners(objective.indicator)]
-    lines += [f"objective: {objective_url(alert)}", f"runbook: {runbook_url(_runbook(alert))}"]
+    lines += [f"objective: {objective_url(alert)}", f"runbook: {runbook_url(alert_runbook(alert))}"]
     return "\n".join(lines)
 
 
@@ -101,7 +101,7 @@ def payload(alert: Alert, event: str, delivery_id: uuid.UUID) -> dict[str, Any]:
         "objective": _objective(alert.objective),
         "owner": {"team": alert.objective.team, "email": alert.objective.email},
         "link": objective_url(alert),
-        "runbook": runbook_url(_runbook(alert)),
+        "runbook": runbook_url(alert_runbook(alert)),
     }
 
 
@@ -135,5 +135,6 @@ def _rounded(rate: float | None) -> float | None:
     return None if rate is None else float(f"{rate:.3g}")
 
 
-def _runbook(alert: Alert) -> str:
+def alert_runbook(alert: Alert) -> str:
+    """The name of its runbook, or an address."""
     return ABSENT_RUNBOOK if alert.severity == ABSENT else alert.objective.runbook

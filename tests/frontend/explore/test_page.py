@@ -20,6 +20,7 @@ from controlplane.tenants.keys import apikey_create
 from tests.browser.history import write_history
 from tests.support.money import rows
 from tests.support.people import Cast, make_cast, signed_in
+from tests.support.rules import make_models
 from tests.support.servers import Servers, drop_database, make_database
 
 RANGE = "range=6h"
@@ -63,6 +64,13 @@ def test_the_file_adds_up_to_the_rows(cast: Cast, query: str) -> None:
     assert sum(int(row["Tokens out"]) for row in rows) == sum(one.output_tokens for one in records)
     dollars = sum(round(float(row["Cost, USD"]) * 1e9) for row in rows)
     assert dollars == sum(one.cost_nano for one in records)
+
+
+def test_a_chart_over_time_is_marked_with_what_was_published(cast: Cast) -> None:
+    make_models("marked")
+    for query, told in (("by=time", True), ("by=model", False)):
+        page = _page(signed_in(cast.alice), query)
+        assert ("of marked published" in page, '"shapes": [' in page) == (told, told)
 
 
 def test_keys_of_one_name_are_told_apart(cast: Cast) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from controlplane.connections.models import Connection, ConnectionModel
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.hosts.models import Deployment
 from controlplane.kernel.ids import public_id
+from controlplane.tenants.selectors import project_shares
 from tests.support.people import Cast, make_cast, signed_in
 from tests.support.rules import make_models
 
@@ -165,6 +167,22 @@ def test_a_price_for_one_project_is_compared_with_what_that_pays(cast: Cast) -> 
     after = _act(staff, "tiny", **mine | {"input_pico": "0.15"})
     assert "unchanged" not in after.split("Publish this price?")[1].split("</tbody>")[0]
     assert staff.post("/catalog/act/tiny", mine | {"project": "none"}).status_code == 404
+
+
+def test_a_price_may_begin_later_and_tells_whom_it_is_for(cast: Cast) -> None:
+    staff, before = signed_in(cast.stella), _versions()
+    later = {"act": "price", "effective_from": "2999-01-01T00:00", **USD, **TIMES}
+    look = _act(staff, "tiny", **later)
+    assert "2999-01-01 00:00:00" in look and 'value="2999-01-01T00:00"' in look
+    projects = Counter(one.organization_id for one in project_shares(actor=OPERATOR))
+    assert f"the {projects.total()} projects of {len(projects)} organizations" in look
+    assert "applies from 2999-01-01 00:00:00 UTC on" in _act(staff, "tiny", looked="1", **later)
+    assert len(_versions()) == len(before) + 1
+    past = later | {"looked": "1", "effective_from": "2001-01-01T00:00"}
+    assert "cannot take effect in the past" in _act(staff, "tiny", **past)
+    mine = {"act": "price", "project": str(cast.project.id), "looked": "1", **USD, **TIMES}
+    _act(staff, "tiny", **mine)
+    assert f"the {projects.total() - 1} projects of " in _act(staff, "tiny", **later)
 
 
 def test_a_purchase_price_counts_from_today(cast: Cast) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from controlplane.billing.ledger import accounts
+from controlplane.billing.ledger import accounts, selectors
 from controlplane.kernel.ids import public_id
 from controlplane.kernel.money import usd_text
 from tests.support.money import rows
-from tests.support.month import Month, seal_month, seed_month
+from tests.support.month import ALPHA, Month, seal_month, seed_month
 from tests.support.people import make_cast, signed_in
 
 JSON = "application/json"
@@ -71,6 +71,30 @@ def test_balances_are_what_was_booked_on_the_page_and_in_the_api(month: Month) -
         assert kind.capitalize() + (f" · {of}" if of and "org_" not in of else "") in page
         assert usd_text(nano) in page
     assert "sealed up to" in page
+
+
+def test_an_account_opens_to_its_charges_and_entries(
+    month: Month, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The month of the tests is some time ago.
+    monkeypatch.setattr(selectors, "LINE_DAYS", 20_000)
+    client, acme = signed_in(month.cast.alice), month.cast.acme.id
+    assert 'href="?account=revenue%3Aalpha-7b"' in client.get("/ledger").content.decode()
+    page = client.get("/ledger", {"account": accounts.revenue(ALPHA)}).content.decode()
+    mine = [line for line in month.posted(acme) if line.model == ALPHA]
+    newest = max(mine, key=lambda line: line.request.hex)
+    assert f"/requests/{public_id('req', newest.request)}" in page
+    assert usd_text(newest.amount) in page and "Reconciliation" not in page
+    entries = page.partition('id="entries-title"')[2]
+    for entry in month.entries:
+        if entry.organization == acme:
+            of = accounts.revenue(ALPHA) in (entry.debit, entry.credit)
+            assert (entry.reason in entries) is of, entry
+    # No account of theirs, and no text that the database would refuse.
+    for name in ("revenue:none", "a\0b"):
+        assert "Reconciliation" in client.get("/ledger", {"account": name}).content.decode()
+    strangers = signed_in(month.cast.charlie).get("/ledger", {"account": accounts.receivable(acme)})
+    assert "its newest charges" not in strangers.content.decode()
 
 
 def test_entries_come_a_page_at_a_time(month: Month) -> None:

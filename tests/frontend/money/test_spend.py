@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import uuid
 from datetime import UTC, date, datetime, timedelta
 
@@ -59,6 +60,12 @@ def test_every_panel_adds_up_to_the_ledger_sealed_or_not(month: Month, sealed: b
     # Lines are rounded one by one, so the kinds may be apart from their sum by half of each.
     kinds = sum(int(row["nano_usd"]) for row in _table(alice, "tokens"))
     assert abs(kinds - charged) <= len(month.posted(acme)) / 2 + 3
+
+
+def test_the_month_shown_stands_between_its_neighbours(month: Month) -> None:
+    text = signed_in(month.cast.alice).get(f"/spend?month={MONTH}").content.decode()
+    picker = " ".join(re.sub(r"<[^>]*>", " ", text.partition('aria-label="Month"')[2]).split())
+    assert picker.startswith("> ← 2025-09 2025-10 2025-11 →")
 
 
 def test_half_sealed_counts_every_line_once(month: Month) -> None:

@@ -94,8 +94,12 @@ def test_staff_see_the_installation_and_its_alerts(cast: Cast, alice: Client) ->
     assert float(rows[0]["Burn rate 1 h"]) == pytest.approx(25.0)
     burn = list(csv.reader(StringIO(page(alice, f"/slos/{made.id.hex}.csv"))))
     assert burn[-1][1] == "-2400"
+    runbook = page(alice, f"/runbooks/{made.runbook}")
+    assert "Firing since" in runbook and "times as fast as it may" in runbook
+    assert f"/slos/{public_id('objective', made.id)}?alert=" in runbook
     # A member who runs nothing sees neither it nor its alert.
     bob = signed_in(cast.bob)
+    assert "Firing since" not in page(bob, f"/runbooks/{made.runbook}")
     assert "Installation" not in page(bob, "/slos")
     assert bob.get(f"/slos/{made.id.hex}").status_code == 404
 
@@ -111,6 +115,7 @@ def test_a_webhooks_secret_is_shown_once(cast: Cast, alice: Client) -> None:
     assert form["address"] not in page(alice, "/slos")
     told = alice.post("/slos/channels", form | {"address": "http://10.0.0.1/"}, follow=True)
     assert "https:// only" in told.content.decode()
+    assert "SLUICE_WEBHOOKS_PRIVATE=true" in told.content.decode()
     alice.post(f"/slos/channels/{channel.id.hex}")
     assert "hooks.example.org" not in page(alice, "/slos")
 

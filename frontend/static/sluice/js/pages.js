@@ -85,8 +85,14 @@ addEventListener("pageshow", () => {
   for (const form of document.querySelectorAll("[data-sent]")) delete form.dataset.sent;
 });
 
-// j and k go to the neighbours, Escape goes back; none of them while something is being typed.
-const KEY_LINKS = { j: "[rel='next']", k: "[rel='prev']", Escape: "[data-back]" };
+// j and k go to the neighbours, Escape goes back, ? tells the keys; none while something is being typed.
+const KEY_LINKS = { j: "[rel='next']", k: "[rel='prev']", Escape: "[data-back]", "?": "[data-finder]" };
+
+// Pages tell UTC; under the pointer a time is told as the reader's clock has it.
+document.addEventListener("pointerover", (event) => {
+  const time = event.target.closest("time[datetime]");
+  if (time) time.title ||= new Date(time.dateTime).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "long" });
+});
 
 /** A row opens what its head links to; what can be pressed or marked in it stays as it is. */
 document.addEventListener("click", (event) => {

@@ -60,6 +60,18 @@ function draw(holder, figure) {
     holder.classList.add("opens");
     holder.on("plotly_click", (event) => openCell(holders.get(holder).opens, event.points[0]));
   }
+  if (layout.xaxis?.type === "date" && !holder.dataset.ranges) { holder.dataset.ranges = "yes"; holder.on("plotly_relayout", askRange); }
+}
+
+// What was dragged over becomes the range of the page, where it can be asked for one.
+function askRange(event) {
+  const form = document.getElementById("range-from")?.form;
+  if (!form || !("xaxis.range[0]" in event)) return;
+  ["from", "to"].forEach((name, at) => {
+    const [day, time = "00:00"] = String(event[`xaxis.range[${at}]`]).split(/[ T]/);
+    form[name].value = `${day}T${time.slice(0, 8)}`;
+  });
+  form.requestSubmit();
 }
 
 // As `HeatMap.addresses` makes them for the table.
