@@ -35,10 +35,10 @@ S_PER_MIN = 60
 POLL_MS = 2_000
 MINUTES_DIGITS_MAX = 9
 ACTIONS: dict[str, tuple[Callable[..., bool], str]] = {
-    "approve": (services.node_approve, "may serve now"),
+    "approve": (services.node_approve, "can serve now"),
     "drain": (services.node_drain, "takes no new jobs from now on"),
     "undrain": (services.node_undrain, "takes jobs again"),
-    "forgive": (services.node_forgive, "may come back now"),
+    "forgive": (services.node_forgive, "may reconnect now"),
     "remove": (services.node_remove, "is removed; its credentials are revoked"),
 }
 DECISIONS = {"approve": True, "refuse": False}

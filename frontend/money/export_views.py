@@ -30,10 +30,10 @@ KINDS = (
 )
 WORDS = dict(KINDS)
 GRAINS = (
-    ("", "default"),
-    (ExportGrain.DAY, "a day"),
-    (ExportGrain.HOUR, "an hour"),
-    (ExportGrain.ENTRY, "each line"),
+    ("", "default (day; requests: line)"),
+    (ExportGrain.DAY, "day"),
+    (ExportGrain.HOUR, "hour"),
+    (ExportGrain.ENTRY, "line"),
 )
 TONES = {
     ExportState.DONE: "ok",

@@ -154,7 +154,7 @@ def volume_bars(rows: Sequence[Volume], within: TimeRange) -> VolumeBars:
                 failed_top=round(HUNDRED - ok - failed, 3),
                 failed_height=round(failed, 3),
                 title=f"{row.at:%Y-%m-%d %H:%M} UTC: {row.requests:,} requests, "
-                f"{row.failed:,} failed, {row.gone:,} clients left",
+                f"{row.failed:,} failed, {row.gone:,} cancelled by client",
             )
         )
     return VolumeBars(

@@ -233,7 +233,7 @@ def test_live_figures_follow_traffic_within_seconds_and_can_be_paused(
         page.get_by_role("button", name="Pause").click()
     expect(live).to_have_attribute("data-live-state", "off")
     with page.expect_websocket():
-        page.get_by_role("button", name="Go on").click()
+        page.get_by_role("button", name="Resume").click()
     expect(live).to_have_attribute("data-live-state", "on")
 
 
@@ -303,7 +303,7 @@ def test_a_requests_page_tells_its_whole_story(site: Site, watch: Watch) -> None
     for words in (
         "Before the gateway",
         "Node: queue",
-        "Not measured in any stage",
+        "Other (outside all stages)",
         "Route receipt",
         "settle",
     ):

@@ -105,7 +105,7 @@ def test_an_objective_is_made_by_keyboard(site: Site, watch: Watch) -> None:
     page.get_by_label("Name", exact=True).fill("whole answers")
     page.get_by_label("Threshold: ms at most").fill("2500")
     page.get_by_label("Target, %").fill("99.5")
-    page.get_by_label("Owner, a team").fill("platform")
+    page.get_by_label("Owner team").fill("platform")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="whole answers")).to_be_visible()
     expect(page.locator("main")).to_contain_text("No data in this period yet.")
