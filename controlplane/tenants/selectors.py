@@ -52,7 +52,7 @@ def organizations_named(*, name: str) -> list[Organization]:
 
 
 def key_names(*, user: User, organization_id: UUID) -> dict[UUID, str]:
-    """Labels of an organization's keys by id; those that share one, as after a rotation, show more."""
+    """Labels of an organization's keys by id; those that share one, as rotated keys, show more."""
     keys = apikey_list(user=user, organization_id=organization_id)
     shared = Counter(key.label for key in keys)
     return {

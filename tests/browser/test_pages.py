@@ -299,6 +299,11 @@ def test_a_requests_page_tells_its_whole_story(site: Site, watch: Watch) -> None
     # The last is the line to the client.
     expect(page.locator(".waterfall tbody tr")).to_have_count(len(SPANS) + 1)
     assert page.locator(".waterfall tr.layer:not(.absent)").count() >= 14
+    # Layers that did not run are folded away.
+    absent = page.locator(".waterfall tr.layer.absent").first
+    expect(absent).to_be_hidden()
+    page.get_by_label("show all").press("Space")
+    expect(absent).to_be_visible()
     text = page.locator("main").inner_text()
     for words in (
         "Before the gateway",

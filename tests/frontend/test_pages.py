@@ -138,7 +138,11 @@ def test_another_organization_can_be_chosen_only_by_its_members(cast: Cast) -> N
     membership_set(actor=cast.charlie, organization=cast.other, user=cast.bob, role=Role.VIEWER)
     bob, alice = signed_in(cast.bob), signed_in(cast.alice)
     assert bob.post("/organization", {"organization": str(cast.other.id)}).status_code == 302
-    assert bob.get("/keys").status_code == 403
+    refused = bob.get("/keys")
+    assert refused.status_code == 403
+    told = " ".join(refused.content.decode().split())
+    assert "This needs the role owner or admin or developer in Other." in told
+    assert '<nav class="nav" aria-label="Pages">' in told
     assert alice.post("/organization", {"organization": str(cast.other.id)}).status_code == 404
     assert alice.post("/organization", {"organization": "x"}).status_code == 404
 

@@ -154,9 +154,9 @@ def test_prices_are_drafted_from_a_models_page(cast: Cast) -> None:
     store([asked(cast, "small", cost_nano=24_240)])
     shown = text(stella, "/catalog/changes/1/dry-run")
     assert "<dt>Changed</dt><dd>1</dd>" in shown and ">Organizations<" in shown
-    assert "input, USD per million tokens: <del>0.10</del> → <ins>0.20</ins>" in text(
-        stella, "/catalog/changes/1"
-    )
+    draft = text(stella, "/catalog/changes/1")
+    assert "input, USD per million tokens: <del>0.10</del> → <ins>0.20</ins>" in draft
+    assert "high-priority multiplier: <del>×1</del> → <ins>×1.5</ins>" in draft
     assert stella.post("/catalog/changes/1/shadow", {"revision": 1}).status_code == 404
     stella.post("/catalog/changes/1/publish", {"revision": 1})
     assert PriceChanges(cast.stella).in_force() is not None

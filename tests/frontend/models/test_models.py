@@ -63,6 +63,7 @@ def test_a_model_is_added_priced_and_switched_off_on_the_pages(cast: Cast) -> No
     published = _act(staff, "org/big:1", act="price", looked="1", **USD, **TIMES)
     assert "Version 1 of org/big:1 applies from now on" in published
     assert _versions("org/big:1") == [(1, None, 150_000, 500)]
+    assert ">×0.5<" in published and ">×2<" in published and 'value="0.5"' in published
     seen = developer.get("/catalog").content.decode()
     assert "org/big:1" in seen
     assert "no node serves it" in seen
@@ -71,7 +72,7 @@ def test_a_model_is_added_priced_and_switched_off_on_the_pages(cast: Cast) -> No
     assert "disabled" in _act(staff, "org/big:1", act="switch")
     assert "org/big:1" not in developer.get("/catalog").content.decode()
     assert developer.get("/catalog/of/org/big:1").status_code == 404
-    assert "switched on" in _act(staff, "org/big:1", act="switch")
+    assert "is enabled" in _act(staff, "org/big:1", act="switch")
     assert developer.get("/catalog/of/org/big:1").status_code == 200
 
 

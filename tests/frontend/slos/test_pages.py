@@ -94,6 +94,8 @@ def test_staff_see_the_installation_and_its_alerts(cast: Cast, alice: Client) ->
     assert float(rows[0]["Burn rate 1 h"]) == pytest.approx(25.0)
     burn = list(csv.reader(StringIO(page(alice, f"/slos/{made.id.hex}.csv"))))
     assert burn[-1][1] == "-2400"
+    # From where it was made to now: no line before that, and no moment twice.
+    assert len({moment for moment, _ in burn}) == len(burn)
     # A member who runs nothing sees neither it nor its alert.
     bob = signed_in(cast.bob)
     assert "Installation" not in page(bob, "/slos")
