@@ -30,7 +30,7 @@ KINDS = (
 )
 WORDS = dict(KINDS)
 GRAINS = (
-    ("", "default (day; requests: line)"),
+    ("", "day, if possible"),
     (ExportGrain.DAY, "day"),
     (ExportGrain.HOUR, "hour"),
     (ExportGrain.ENTRY, "line"),

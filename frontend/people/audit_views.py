@@ -54,7 +54,8 @@ NAMES = ("name", "label", "email", "model")
 # Nouns of codes and kinds that are not words as they are.
 NOUNS = {
     "adminkey": "admin key", "apikey": "API key", "kv": "KV", "model digest": "model files",
-    "ruleset": "rules", "slo channel": "alert channel", "slo channels": "alert channels",
+    "ruleset": "rules", "slo alert": "alert", "slo channel": "alert channel",
+    "slo channels": "alert channels",
 }  # fmt: skip
 
 
@@ -104,10 +105,11 @@ class AuditRow:
     @property
     def changes(self) -> list[Change]:
         before, after = self.entry.before or {}, self.entry.after or {}
-        return [
+        told = (
             Change(fact_words(name), _word(before, name), _word(after, name))
             for name in {**before, **after}
-        ]
+        )
+        return [one for one in told if one.before or one.after]
 
     @property
     def subject_name(self) -> str:
@@ -134,8 +136,10 @@ def _word(facts: dict[str, object], name: str) -> str | None:
         return None
     if isinstance(value, list):
         return ", ".join(map(str, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     show = next((UNITS[end] for end in UNITS if name.endswith(end)), str)
-    return show(value) if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    return show(value) if isinstance(value, int) else str(value)
 
 
 @page("audit", Action.AUDIT_VIEW, "GET", name="audit")

@@ -91,6 +91,11 @@ class TimeRange:
         return f"{self.start:%Y-%m-%d %H:%M} to {self.end:%Y-%m-%d %H:%M} UTC"
 
     @property
+    def phrase(self) -> str:
+        """The same as the end of a sentence."""
+        return f"{'in the' if self.relative else 'from'} {self.label}"
+
+    @property
     def seconds(self) -> float:
         return (self.end - self.start).total_seconds()
 

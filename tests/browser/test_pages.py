@@ -172,7 +172,7 @@ def test_the_keyboard_opens_a_stage_and_takes_a_picture_of_the_heat_map(
     page.get_by_role("link", name="Region").press("Enter")
     page.wait_for_url(re.compile("by=region"))
     expect(page.locator("#groups tbody th")).to_have_text("local")
-    page.get_by_label("Of", exact=True).select_option("ttft")
+    page.get_by_label("Measure", exact=True).select_option("ttft")
     page.wait_for_url(re.compile("measure=ttft"))
     assert "stage=s5_infer" in page.url and "compare=previous" in page.url
     _drawn(page, "/latency")

@@ -101,9 +101,9 @@ def test_an_objective_is_made_by_keyboard(site: Site, watch: Watch) -> None:
     page.keyboard.press("Enter")
     expect(page.locator("#objective-of")).to_be_focused()
     assert serious_findings(page) == []
-    page.get_by_label("What").select_option("total")
+    page.get_by_label("Indicator", exact=True).select_option("total")
     page.get_by_label("Name", exact=True).fill("whole answers")
-    page.get_by_label("Threshold: ms at most").fill("2500")
+    page.get_by_label("Threshold (ms").fill("2500")
     page.get_by_label("Target, %").fill("99.5")
     page.get_by_label("Owner team").fill("platform")
     page.keyboard.press("Enter")

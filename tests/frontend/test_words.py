@@ -48,10 +48,10 @@ def _said() -> Iterator[tuple[str, str]]:
         elif path.suffix == ".py":
             tree = ast.parse(path.read_text())
             told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-            for node in ast.walk(tree):
-                if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    if id(node) not in told:
-                        yield path.name, node.value
+            constants = (node for node in ast.walk(tree) if isinstance(node, ast.Constant))
+            for node in constants:
+                if isinstance(node.value, str) and id(node) not in told:
+                    yield path.name, node.value
 
 
 @pytest.mark.parametrize("better", OLD)

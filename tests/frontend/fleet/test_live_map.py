@@ -122,7 +122,7 @@ def test_the_page_says_what_needs_a_look(cast: Cast, door: Redis) -> None:
     assert "all parts are healthy" in stella.get("/map").content.decode()
     lives_put([_gateway(problem="PostgreSQL cannot be <reached>")])
     text = stella.get("/map").content.decode()
-    assert "needs a look" in text and "degraded" in text
+    assert "needs attention" in text and "degraded" in text
     assert "PostgreSQL cannot be &lt;reached&gt;" in text
 
 

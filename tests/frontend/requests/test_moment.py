@@ -105,7 +105,7 @@ def test_without_shared_figures_it_is_for_staff_alone(cast: Cast) -> None:
 
 def test_an_hour_of_few_requests_says_so(cast: Cast) -> None:
     text = _page(cast, cast.alice, _write(cast, usual=3))
-    assert "Too few requests of that hour to compare with" in text
+    assert "Too few requests in that hour to compare with" in text
 
 
 def test_a_request_that_no_model_served_has_no_causes(cast: Cast) -> None:
