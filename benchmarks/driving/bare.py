@@ -17,6 +17,8 @@ BACKLOG = 2_048
 END_OF_HEAD, LENGTH = b"\r\n\r\n", b"content-length:"
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 
+NOTHING = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"
+
 
 def event(data: dict[str, Any] | str) -> bytes:
     text = data if isinstance(data, str) else json.dumps(data)
@@ -43,10 +45,13 @@ class Bare(asyncio.Protocol):
         head, found, body = self._came.partition(END_OF_HEAD)
         if not found:
             return
-        length = int(head.lower().split(LENGTH, 1)[1].split(b"\r\n", 1)[0])
-        if len(body) < length:
+        told = head.lower().partition(LENGTH)[2].split(b"\r\n", 1)[0]
+        if len(body) < int(told or 0):
             return
         self._came = b""
+        if not head.startswith(b"POST"):
+            self._transport.write(NOTHING)
+            return
         self._transport.write(HEAD)
         asyncio.get_running_loop().call_later(self._first_s, self._send, self._tokens)
 

@@ -13,6 +13,7 @@ from tests.support.waiting import wait_for
 # What a test of its own runs, which reads it from the document: a block, or all of a document.
 ELSEWHERE: Mapping[str | tuple[str, str], str] = {
     ("docs/deployment.md", "location /v1/ {"): "tests/requirements/test_i4_pools_of_gateways.py",
+    "docs/air-gapped.md": "tests/release/first_token.py",
     "docs/clients.md": "tests/tidy/test_clients.py",
     "docs/single-sign-on.md": "tests/requirements/test_c1_single_sign_on.py",
 }

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from controlplane.gateway.after.misses.history import Seen
-from controlplane.kernel.gallop import last_true
+from controlplane.gateway.nodes.measured.gallop import last_true
 from controlplane.kernel.receipt import Miss, PromptChange
 from inference.text.model_text import ModelText
 

@@ -6,7 +6,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from controlplane.kernel.gallop import last_true
+from controlplane.gateway.nodes.measured.gallop import last_true
 
 TENANTS_MAX = 512
 PROMPTS_PER_TENANT = 16

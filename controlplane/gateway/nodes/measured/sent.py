@@ -9,7 +9,7 @@ can follow they are all that is known, and kept for longer.
 from collections.abc import Sequence
 from math import inf
 
-from controlplane.kernel.gallop import last_true
+from controlplane.gateway.nodes.measured.gallop import last_true
 
 # An entry is forgotten with its generation, of which there are two: it lives for one at least.
 GENERATION_S = 4.0

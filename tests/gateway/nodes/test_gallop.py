@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.kernel.gallop import last_true
+from controlplane.gateway.nodes.measured.gallop import last_true
 
 
 @given(st.integers(0, 200), st.integers(0, 200))
