@@ -22,6 +22,8 @@ from controlplane.tenants.access import LACKS_FACTOR, MemberRights, allows, perm
 from controlplane.tenants.models import AdminKey, ApiKey, Membership, Organization, Project, User
 
 PAGE_ROWS_MAX = 200
+# Of a key as it is shown: what comes after the secret that is left out, with its mark.
+KEY_END = 5
 # A scope names each organization: more than these would make every statement slow.
 ORGANIZATIONS_MAX = 5_000
 PROJECTS_SHOWN_MAX = 1_000
@@ -52,11 +54,13 @@ def organizations_named(*, name: str) -> list[Organization]:
 
 
 def key_names(*, user: User, organization_id: UUID) -> dict[UUID, str]:
-    """Labels of an organization's keys by id; those that share one, as rotated keys, show more."""
+    """Labels of an organization's keys by id; those that share one, as rotated keys, begin with
+    their last characters, where no table cuts them off.
+    """
     keys = apikey_list(user=user, organization_id=organization_id)
     shared = Counter(key.label for key in keys)
     return {
-        key.id: key.label if shared[key.label] == 1 else f"{key.label} ({key.redacted})"
+        key.id: key.label if shared[key.label] == 1 else f"{key.redacted[-KEY_END:]} {key.label}"
         for key in keys
     }
 

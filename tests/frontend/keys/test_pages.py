@@ -88,7 +88,7 @@ def test_rotation_shows_the_new_secret_once_and_links_both() -> None:
     new, old = apikey_list(user=cast.bob)
     assert new.replaces == old and "replaced by a new key" in page
     listed = bob.get("/requests").content.decode()
-    assert f">k ({new.redacted})<" in listed and f">k ({old.redacted})<" in listed
+    assert f">{new.redacted[-5:]} k<" in listed and f">{old.redacted[-5:]} k<" in listed
     assert new.id.hex in bob.get(f"/keys/{old.id.hex}").content.decode()
     assert old.id.hex in bob.get(f"/keys/{new.id.hex}").content.decode()
     again = bob.post(f"/keys/{key.id.hex}/rotate", follow=True).content.decode()
