@@ -50,7 +50,8 @@ def _speed(times: float) -> str:
     """How much faster or slower so many times as fast is."""
     if times >= TIMES_FROM:
         return f"{formats.significant(times, 2)}× as fast"
-    return f"{100 * abs(times - 1):.0f} % {'faster' if times >= 1 else 'slower'}"
+    change = round(100 * (times - 1))
+    return f"{abs(change)} % {'faster' if change > 0 else 'slower'}" if change else "as fast"
 
 
 class ComparisonForm(forms.Form):

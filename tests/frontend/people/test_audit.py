@@ -50,7 +50,7 @@ def test_a_row_says_who_what_and_from_where(cast: Cast) -> None:
 def test_figures_are_told_with_their_units(cast: Cast) -> None:
     objective_create(actor=cast.alice, organization=cast.acme.id, draft=draft(target_ppm=950_000))
     text = text_of(signed_in(cast.alice).get("/audit"))
-    assert re.search(r'>target</span>\s*<ins>95 %</ins>', text) and "950000" not in text
+    assert re.search(r">target</span>\s*<ins>95 %</ins>", text) and "950000" not in text
     assert "<ins>yes</ins>" in text and "<ins></ins>" not in text
     # What a new thing is made of is folded: a row stays one line.
     assert re.search(r"<details>\s*<summary>\d\d values</summary>", text)
