@@ -209,7 +209,7 @@ def fleet_pool(request: HttpRequest, viewer: Viewer) -> str:
     values = cleaned(PoolForm(request.POST))
     known = pool_find(name=values["name"])
     pool = pool_set(actor=viewer.user, draft=pool_draft(values["name"], values))
-    return f"Pool “{pool.name}” is {'changed' if known else 'made'}."
+    return f"Pool “{pool.name}” is {'changed' if known else 'created'}."
 
 
 @changes("fleet/nodes/<node:node_id>/<slug:action>", Action.FLEET_MANAGE, "fleet", confirmed=True)

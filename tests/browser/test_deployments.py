@@ -51,7 +51,7 @@ def _deploy(page: Page, name: str, sequences: int, *, model: str = MODEL, engine
     page.get_by_label("Repository or folder").fill(str(SHIPPED))
     page.locator("#new-sequences").fill(str(sequences))
     page.get_by_role("button", name="Deploy", exact=True).press("Enter")
-    expect(page.get_by_text(f"Deployment “{name}” is made.")).to_be_visible()
+    expect(page.get_by_text(f"Deployment “{name}” is created.")).to_be_visible()
 
 
 def test_a_model_is_deployed_by_keys_and_removed(site: Site, watch: Watch, tmp_path: Path) -> None:

@@ -148,7 +148,7 @@ def test_a_pool_is_made_and_a_wrong_one_says_what_is_wrong(site: Site, watch: Wa
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Name").fill("gold")
     # What is wrong is told where it was typed.
-    for least, told in (("3", "3 nodes are configured to be kept warm"), ("1", "is made")):
+    for least, told in (("3", "3 nodes are configured to be kept warm"), ("1", "is created")):
         dialog.get_by_label("Warm nodes").fill(least)
         dialog.get_by_role("button", name="Save").click()
         expect(page.get_by_text(told)).to_be_visible()
