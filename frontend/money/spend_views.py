@@ -198,7 +198,8 @@ def _names(viewer: Viewer, panel: str) -> dict[object, str]:
         return {one.id: one.name for one in project_list(user=viewer.user)}
     if panel != "key":
         return {}
-    return {**key_names(user=viewer.user, organization_id=viewer.organization.id)}
+    names = key_names(user=viewer.user, organization_id=viewer.organization.id)
+    return dict(names.items())
 
 
 def _keys(viewer: Viewer) -> list[ApiKey]:

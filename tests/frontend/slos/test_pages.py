@@ -132,7 +132,7 @@ def test_objectives_go_out_and_in_as_openslo(cast: Cast, alice: Client) -> None:
     assert "apiVersion: openslo/v1" in text
     form = {"of": "installation", "yaml": text}
     told = alice.post("/slos/openslo", form, follow=True).content.decode()
-    assert "1 made, 0 changed" in told
+    assert "1 created, 0 updated" in told
     assert page(alice, "/slos/openslo?of=installation") == text
     told = alice.post("/slos/openslo", form | {"yaml": "{"}, follow=True).content.decode()
     assert "Yaml: Invalid YAML" in told
