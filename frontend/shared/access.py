@@ -235,8 +235,10 @@ def _showing(viewer: Viewer) -> str:
 
 def _not_allowed(request: HttpRequest, viewer: Viewer, action: Action | None) -> HttpResponse:
     """The page's place in the frame, with the roles that open it: none where it is for staff."""
-    roles = [role.value for role in Role if action and role in action.roles]
-    context = {"viewer": viewer, "roles": [] if action and viewer.may(action) else roles}
+    opens = frozenset() if action is None or viewer.may(action) else action.roles
+    *others, last = ["", *(role.value for role in Role if role in opens)]
+    told = " or ".join(filter(None, (", ".join(filter(None, others)), last)))
+    context = {"viewer": viewer, "roles": told}
     return render(request, "shared/not_allowed.html", context, status=403)
 
 
