@@ -124,7 +124,7 @@ def test_a_provider_is_added_used_billed_and_removed_in_the_browser(
             _until(page, lambda: _chat(page, site).status == 503, "requests are refused")
             page.get_by_role("button", name="Remove", exact=True).click()
             page.get_by_role("dialog").get_by_role("button", name="Remove").click()
-            expect(page.locator("main")).to_contain_text("is removed and its keys are forgotten")
+            expect(page.locator("main")).to_contain_text("is removed and its keys are deleted")
             _until(page, lambda: _chat(page, site).status == 404, "the model is off")
     remove = page.get_by_role("button", name="Remove", exact=True)
 

@@ -88,7 +88,7 @@ def test_a_model_is_deployed_by_keys_and_removed(site: Site, watch: Watch, tmp_p
 def _remove_deployment(page: Page, name: str) -> None:
     page.get_by_role("button", name=f"Remove {name}").press("Enter")
     page.get_by_role("button", name="Remove the deployment").press("Enter")
-    expect(page.get_by_text(f"Deployment “{name}” drains")).to_be_visible()
+    expect(page.get_by_text(f"Deployment “{name}” is draining")).to_be_visible()
 
 
 def _remove_host(page: Page, name: str) -> None:
