@@ -306,7 +306,7 @@ def _told(
         last=_moment(found.last_s),
         projects=groups_of(RefusedGroup, found.projects, projects, "proj"),
         # A Playground token is no key, and has its user's id.
-        keys=groups_of(RefusedGroup, found.keys, keys, "key", "Playground or removed, "),
+        keys=groups_of(RefusedGroup, found.keys, keys, "key", "Playground / deleted key, "),
         models=groups_of(RefusedGroup, found.models, {}),
         hours=[
             RefusedGroup(str(at), f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M}", tally)

@@ -38,12 +38,12 @@ COLD_START_SHARE = 0.95
 # Name, label, unit, least and most of each figure that may be asked for instead.
 FIGURES = (
     ("rate", "Peak rate", "requests/s", 0.0, 1e6),
-    ("in", "Tokens in", "a request", 1.0, 1e6),
-    ("out", "Tokens out", "a request", 1.0, 1e6),
-    ("cached", "Of the prompt cached", "%", 0.0, HUNDRED),
-    ("batch", "Batching factor", "requests a step", 1.0, 1e5),
+    ("in", "Tokens in", "per request", 1.0, 1e6),
+    ("out", "Tokens out", "per request", 1.0, 1e6),
+    ("cached", "Cached share of prompts", "%", 0.0, HUNDRED),
+    ("batch", "Batching factor", "requests per step", 1.0, 1e5),
     ("nodes", "Nodes", "ready", 0.0, 1e5),
-    ("rise", "Rate grows by", "requests/s in a minute", 0.0, 1e6),
+    ("rise", "Rate growth", "requests/s per minute", 0.0, 1e6),
     ("cold", "Cold start", "seconds", 0.0, 1e5),
 )
 USED = ("requests", "uncached", "cached", "output")

@@ -102,7 +102,7 @@ def objective_create(*, actor: Actor, organization: uuid.UUID, draft: ObjectiveD
         made = Objective(organization=organization)
         _take(made, draft)
         _save(made)
-        _mark(made, "made")
+        _mark(made, "objective created")
         _audit(actor, "objective.create", made, after=_facts(made))
     return made
 

@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from typing import NamedTuple
 
 from django.conf import settings
@@ -35,7 +36,8 @@ LACKS_FACTOR = Q(organization__second_factor_required=True) & ~Exists(
 # than PostgreSQL to answer.
 _RIGHTS = """
     SELECT m.role, o.second_factor_required
-           AND NOT EXISTS (SELECT FROM second_factors f WHERE f.user_id = m.user_id)
+           AND NOT EXISTS (SELECT FROM second_factors f WHERE f.user_id = m.user_id),
+           m.created_at
     FROM memberships m JOIN organizations o ON o.id = m.organization_id
     WHERE m.user_id = %s AND m.organization_id = %s
 """
@@ -51,10 +53,13 @@ def role_of(user: User, organization_id: uuid.UUID) -> Role | None:
 
 
 class MemberRights(NamedTuple):
-    """What a member is, and whether the organization asks for a second factor they have not."""
+    """What a member is, whether the organization asks for a second factor they have not, and since
+    when they are one.
+    """
 
     role: Role
     lacks_factor: bool
+    since: datetime
 
 
 def membership_of(user: User, organization_id: uuid.UUID) -> MemberRights | None:
@@ -62,7 +67,7 @@ def membership_of(user: User, organization_id: uuid.UUID) -> MemberRights | None
     with person_scope(user.id), connection.cursor() as cursor:
         cursor.execute(_RIGHTS, [user.id, organization_id])
         row = cursor.fetchone()
-    return MemberRights(Role(row[0]), row[1]) if row else None
+    return MemberRights(Role(row[0]), *row[1:]) if row else None
 
 
 def require(actor: Actor, action: Action, organization_id: uuid.UUID | None = None) -> None:

@@ -4,6 +4,7 @@ Reads of users run in the scope of their organizations. All return lists or obje
 queries: a query read after its scope would find nothing.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 from uuid import UUID
@@ -21,6 +22,8 @@ from controlplane.tenants.access import LACKS_FACTOR, MemberRights, allows, perm
 from controlplane.tenants.models import AdminKey, ApiKey, Membership, Organization, Project, User
 
 PAGE_ROWS_MAX = 200
+# Of a key as it is shown: what comes after the secret that is left out, with its mark.
+KEY_END = 5
 # A scope names each organization: more than these would make every statement slow.
 ORGANIZATIONS_MAX = 5_000
 PROJECTS_SHOWN_MAX = 1_000
@@ -35,7 +38,10 @@ def organizations_held(*, user: User) -> list[tuple[Organization, MemberRights]]
     with person_scope(user.id):
         held = Membership.objects.filter(user_id=user.id).annotate(lacks=LACKS_FACTOR)
         rows = held.select_related("organization").order_by("organization__name", "organization_id")
-        return [(row.organization, MemberRights(Role(row.role), row.lacks)) for row in rows]
+        return [
+            (row.organization, MemberRights(Role(row.role), row.lacks, row.created_at))
+            for row in rows
+        ]
 
 
 def organization_list(*, user: User) -> list[Organization]:
@@ -45,6 +51,18 @@ def organization_list(*, user: User) -> list[Organization]:
 def organizations_named(*, name: str) -> list[Organization]:
     """Organizations of that name, for the operator's commands; names need not be unique."""
     return list(Organization.objects.filter(name=name).order_by("id"))
+
+
+def key_names(*, user: User, organization_id: UUID) -> dict[UUID, str]:
+    """Labels of an organization's keys by id; those that share one, as rotated keys, begin with
+    their last characters, where no table cuts them off.
+    """
+    keys = apikey_list(user=user, organization_id=organization_id)
+    shared = Counter(key.label for key in keys)
+    return {
+        key.id: key.label if shared[key.label] == 1 else f"{key.redacted[-KEY_END:]} {key.label}"
+        for key in keys
+    }
 
 
 def project_named(organization: Organization, *, name: str) -> Project | None:

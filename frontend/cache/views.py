@@ -14,7 +14,7 @@ from controlplane.kernel.price import Price
 from controlplane.telemetry.selectors import SeriesQuery, UsageSum, cache_by, series_read
 from controlplane.telemetry.selectors_requests import RequestFilter, request_sample
 from controlplane.telemetry.selectors_usage import cache_by_organization
-from controlplane.tenants.selectors import apikey_list, organization_names
+from controlplane.tenants.selectors import key_names, organization_names
 from frontend.cache import figures
 from frontend.shared.access import Viewer, page
 from frontend.shared.asked import Asked, asked_context, asked_from, before_of, drawn_csv, in_time
@@ -56,8 +56,8 @@ def _names(viewer: Viewer, dimension: str) -> Mapping[str, str]:
     if dimension == "project":
         return {str(project.id): project.name for project in viewer.projects()}
     if dimension == "key":
-        keys = apikey_list(user=viewer.user, organization_id=viewer.organization.id)
-        return {str(key.id): key.label for key in keys}
+        names = key_names(user=viewer.user, organization_id=viewer.organization.id)
+        return {str(key): name for key, name in names.items()}
     return {}
 
 

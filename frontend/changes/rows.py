@@ -7,7 +7,7 @@ from controlplane.changes.dryruns import LimitsDryRun, RefusedGroup
 from controlplane.changes.pricing import CostGroup, CostTally, PricesDryRun
 from controlplane.changes.versions import Differing, FieldDifference
 from controlplane.kernel.money import usd_from_micro, usd_short, usd_text
-from frontend.shared.formats import MISSING, count, moment, significant
+from frontend.shared.formats import MISSING, count, moment, multiplier, significant
 from frontend.shared.panels import TablePanel
 from frontend.shared.versions import TrialShown
 
@@ -24,8 +24,8 @@ FIELD_WORDS = {
     "input_pico": "input, USD per million tokens",
     "cached_pico": "cached input, USD per million tokens",
     "output_pico": "output, USD per million tokens",
-    "batch_permille": "low priority, ‰",
-    "priority_permille": "high priority, ‰",
+    "batch_permille": "low-priority multiplier",
+    "priority_permille": "high-priority multiplier",
 }
 KIND_WORDS = {
     "requests": "requests per minute",
@@ -34,9 +34,9 @@ KIND_WORDS = {
     "concurrency": "concurrent requests",
     "budget": "budget",
 }
-REFUSED_HEAD = ("Requests", "Refused now", "Refused by the draft", "Newly", "No longer", "Cost")
-WRITES_HEAD = ["Store", "Now", "By the draft", "Of a request, now", "Of one, by the draft"]
-COST_HEAD = ("Requests", "Changed", "Cost now", "Cost by the draft", "Difference")
+REFUSED_HEAD = ("Requests", "Refused now", "Refused with draft", "Newly", "No longer", "Cost")
+WRITES_HEAD = ["Store", "Now", "With draft", "Per request, now", "Per request, with draft"]
+COST_HEAD = ("Requests", "Changed", "Cost now", "Cost with draft", "Difference")
 
 
 def difference_rows(found: Iterable[Differing]) -> list[tuple[str, list[tuple[str, str, str]]]]:
@@ -55,10 +55,10 @@ def limits_trial(found: LimitsDryRun) -> TrialShown:
     facts = [
         ("Replayed", count(total.requests)),
         ("Refused now", count(total.before)),
-        ("Refused by the draft", count(total.after)),
+        ("Refused with draft", count(total.after)),
         ("Newly refused", count(total.newly)),
         ("No longer refused", count(total.freed)),
-        ("Cost of what is newly refused", usd_short(total.nano)),
+        ("Cost of newly refused", usd_short(total.nano)),
     ]
     if found.first and found.last:
         span = f"{moment(found.first)} – {moment(found.last)}"
@@ -69,7 +69,7 @@ def limits_trial(found: LimitsDryRun) -> TrialShown:
         found,
         facts,
         TablePanel(
-            "reached", "Limits of the draft that refuse", ["Whose", "Limit", "Requests"], reached
+            "reached", "Limits that refuse with draft", ["Whose", "Limit", "Requests"], reached
         ),
         _writes(found),
         _refused("Project", found.projects),
@@ -86,8 +86,8 @@ def prices_trial(found: PricesDryRun) -> TrialShown:
         ("Priced", count(total.requests)),
         ("Changed", count(total.changed)),
         ("Charged at the time", usd_short(total.charged_nano)),
-        ("By the prices now", usd_short(total.before_nano)),
-        ("By the draft", usd_short(total.after_nano)),
+        ("At current prices", usd_short(total.before_nano)),
+        ("At draft prices", usd_short(total.after_nano)),
         ("Without a price", count(found.unpriced)),
     ]
     return _shown_trial(
@@ -103,7 +103,7 @@ def _shown_trial(
     found: LimitsDryRun | PricesDryRun, facts: list[tuple[str, str]], *tables: TablePanel
 ) -> TrialShown:
     return TrialShown(
-        beside="by what is in force and by this version",
+        beside="live version vs. this version",
         start=found.start,
         end=found.end,
         complete=found.complete,
@@ -158,6 +158,8 @@ def _shown(name: str, value: Any) -> str:
         return usd_text(value)
     if name.endswith("_pico"):
         return usd_from_micro(value)
+    if name.endswith("_permille"):
+        return f"×{multiplier(value)}"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, tuple):

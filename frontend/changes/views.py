@@ -136,7 +136,7 @@ def dry_run(place: ChangePlace, request: HttpRequest, viewer: Viewer, version: i
         "version": version,
         "back": reverse(place.urls["version"], args=[version]),
         "hours": SHADOW if since else hours,
-        "offered": (*shared.HOURS_OFFERED, *([(SHADOW, "Its shadow")] if shadows else [])),
+        "offered": (*shared.HOURS_OFFERED, *([(SHADOW, "The shadow")] if shadows else [])),
         "complaint": "" if since else complaint,
         "found": place.told(told) if told else None,
     }
@@ -189,7 +189,7 @@ def _taken(
 def _shadow(post: QueryDict, changes: Any, found: ChangeVersion) -> tuple[ChangeVersion, str]:
     shared.read_of(shared.RevisionForm, post, found)
     now = changes.canary_start(found)
-    told = f"Version {now.version} is in shadow: requests are counted by it, and none is refused."
+    told = f"Version {now.version} is in shadow: requests are checked against it; none are refused."
     return now, told
 
 

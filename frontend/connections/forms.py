@@ -86,13 +86,13 @@ class OfferForm(forms.Form):
         if len(lacking) < len(names):
             for name in lacking:
                 if name not in self.errors:
-                    self.add_error(name, "Give all three prices, or none where none is known.")
+                    self.add_error(name, "Enter all three prices, or leave all blank.")
         return self.cleaned_data
 
     @property
     def prices(self) -> list[tuple[str, forms.BoundField]]:
         """Fields with their words: what a kind of tokens costs, beside what it is sold for."""
-        words = {PURCHASE: "Costs", SALE: "Sold for"}
+        words = {PURCHASE: "Cost", SALE: "Price"}
         return [
             (f"{words[whose]}: {label}", self[f"{whose}_{name}"])
             for name, label in RATES.items()

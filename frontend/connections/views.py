@@ -64,8 +64,8 @@ OUTCOMES = {
     ProbeOutcome.NOT_FOUND: ("bad", "nothing at this URL"),
     ProbeOutcome.LIMITED: ("warn", "limited by the provider"),
     ProbeOutcome.FAILED: ("bad", "the provider failed"),
-    ProbeOutcome.UNREACHABLE: ("bad", "not reached"),
-    ProbeOutcome.UNREADABLE: ("bad", "answer not understood"),
+    ProbeOutcome.UNREACHABLE: ("bad", "unreachable"),
+    ProbeOutcome.UNREADABLE: ("bad", "unexpected response"),
     ProbeOutcome.NO_KEY: ("warn", "no key"),
 }
 
@@ -205,7 +205,7 @@ def _amounts(request: HttpRequest, viewer: Viewer, view: ConnectionView) -> Http
     entered = made_by(form, enter)
     if entered is None:
         return _detail(request, viewer, view, amounts=form)
-    messages.success(request, f"{entered} amounts are entered.")
+    messages.success(request, f"{entered} amounts are saved.")
     return None
 
 
@@ -233,7 +233,7 @@ def _switch(request: HttpRequest, viewer: Viewer, view: ConnectionView) -> None:
 
 def _remove(request: HttpRequest, viewer: Viewer, view: ConnectionView) -> HttpResponse:
     connection_remove(actor=viewer.user, connection=view.connection)
-    messages.success(request, f"{view.connection.name} is removed and its keys are forgotten.")
+    messages.success(request, f"{view.connection.name} is removed and its keys are deleted.")
     return redirect("connections")
 
 
@@ -246,14 +246,14 @@ def _key(request: HttpRequest, viewer: Viewer, view: ConnectionView) -> HttpResp
 
     if made_by(form, add) is None:
         return _detail(request, viewer, view, key=form)
-    messages.success(request, "The key is added; an older one is used beside it until retired.")
+    messages.success(request, "The key is added; the previous one works until you retire it.")
     return None
 
 
 def _retire(request: HttpRequest, viewer: Viewer, view: ConnectionView) -> None:
     key_id = uuid_asked(request.POST.get("key", ""), "connectionkey", Http404())
     key = key_retire(actor=viewer.user, connection=view.connection, key_id=key_id)
-    messages.success(request, f"The key …{key.shown} is forgotten.")
+    messages.success(request, f"The key …{key.shown} is deleted.")
 
 
 def _test(request: HttpRequest, viewer: Viewer, view: ConnectionView) -> None:
@@ -266,7 +266,7 @@ def _choose(request: HttpRequest, viewer: Viewer, view: ConnectionView) -> HttpR
     """The chosen models as forms; nothing is changed yet."""
     wanted = wanted_of(request.POST)
     if len(wanted) > OFFERS_MAX:
-        messages.error(request, f"At most {OFFERS_MAX} models of one connection.")
+        messages.error(request, f"A connection can have up to {OFFERS_MAX} models.")
         wanted = wanted[:OFFERS_MAX]
     offers = offer_forms(view, wanted)
     return _detail(request, viewer, view, offers=offers, offering=True, **_withdrawn(view, wanted))
@@ -327,7 +327,7 @@ def _least_margin(bought: dict[str, int], sold: dict[str, int]) -> str:
     """Of the kinds of tokens the one that earns least, as a share of its price."""
     pairs = [(sold[name] - bought[name], sold[name]) for name in sold]
     if any(not price and gain < 0 for gain, price in pairs):
-        return "sold for nothing"
+        return "free"
     gain, price = min(
         (pair for pair in pairs if pair[1]), key=lambda pair: pair[0] / pair[1], default=(0, 0)
     )

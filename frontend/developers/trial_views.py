@@ -124,7 +124,7 @@ def _offered(viewer: Viewer, template: PromptTemplate, pair: list[PromptVersion]
     reads = any(one.keeps_days and may_read(actor=viewer.user, project=one) for one in projects)
     return {
         "projects": [(str(one.id), one.name) for one in projects],
-        "sources": [("values", "these values"), *([("kept", "kept requests")] * reads)],
+        "sources": [("values", "these values"), *([("kept", "stored requests")] * reads)],
         "models": [one.name for one in model_list(enabled_only=True) if one.task == Task.GENERATE],
         "names_model": all(selectors.body_of(each).model for each in pair),
     }

@@ -45,7 +45,7 @@ ALL = "all"
 COUNTS_ALONE = "none"
 MEASURES_OFFERED = {
     **{name: MEASURE_WORDS[name] for name in MEASURES},
-    COUNTS_ALONE: "Counts alone",
+    COUNTS_ALONE: "Counts only",
 }
 COMPARED = {
     "": "nothing",

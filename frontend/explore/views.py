@@ -19,7 +19,7 @@ from controlplane.insights.saved import view_list, view_remove, view_save
 from controlplane.kernel.ids import public_id
 from controlplane.telemetry.selectors_requests import FINISHES
 from controlplane.telemetry.services import RECORD_DAYS
-from controlplane.tenants.selectors import apikey_list, organization_names
+from controlplane.tenants.selectors import key_names, organization_names
 from frontend.explore import question as known
 from frontend.explore.chart import make_chart
 from frontend.explore.figures import Exploring, basis_words, make_exploring
@@ -144,7 +144,7 @@ def _basis(found: Exploring, question: ExploreQuestion, now: datetime) -> list[s
 def _options(viewer: Viewer, question: ExploreQuestion) -> dict[str, Any]:
     """What the form offers."""
     filters, staff = question.filters, is_staff(viewer)
-    keys = apikey_list(user=viewer.user, organization_id=viewer.organization.id)
+    keys = key_names(user=viewer.user, organization_id=viewer.organization.id)
     models = [(one.name, one.name) for one in model_list(removed=True)]
     projects = [(public_id("proj", one.id), one.name) for one in viewer.projects()]
     dimensions = [
@@ -165,7 +165,7 @@ def _options(viewer: Viewer, question: ExploreQuestion) -> dict[str, Any]:
         "organizations": organizations,
         "models": choices(models, filters.model),
         "projects": choices(projects, filters.project),
-        "keys": choices([(public_id("key", one.id), one.label) for one in keys], filters.key),
+        "keys": choices([(public_id("key", one), name) for one, name in keys.items()], filters.key),
         "statuses": STATUSES,
         "streams": STREAMS,
         "finishes": FINISHES,

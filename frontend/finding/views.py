@@ -102,7 +102,7 @@ def _keys(viewer: Viewer, query: str) -> Iterator[Found]:
 def _models(viewer: Viewer, query: str) -> Iterator[Found]:
     for model in model_list():
         if _in(query, model.name):
-            off = "" if model.enabled else "switched off"
+            off = "" if model.enabled else "disabled"
             yield Found("Model", model.name, reverse("model", args=[model.name]), off)
 
 

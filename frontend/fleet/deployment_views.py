@@ -75,7 +75,7 @@ class HostRow:
     @property
     def status(self) -> tuple[str, str]:
         if self.host.enrolled_at is None:
-            return "off", "waits for its agent"
+            return "off", "waiting for its agent"
         if self.host.removed_at:
             return "off", "draining"
         return ("ok", "reports") if self.fresh else ("bad", "silent")
@@ -210,7 +210,7 @@ def deployment_new(request: HttpRequest, viewer: Viewer) -> str:
     name = values.pop("name")
     draft = services.DeploymentDraft(**values, hosts=request.POST.getlist("hosts"))
     services.deployment_create(actor=viewer.user, name=name, draft=draft)
-    return f"Deployment “{name}” is made. Hosts measure the model first."
+    return f"Deployment “{name}” is created. Hosts measure the model first."
 
 
 @changes("deployments/<slug:name>/change", Action.FLEET_MANAGE, "deployments", confirmed=True)
@@ -225,4 +225,4 @@ def deployment_change(request: HttpRequest, viewer: Viewer, name: str) -> str:
 def deployment_end(request: HttpRequest, viewer: Viewer, name: str) -> str:
     row = host_get(Deployment, user=viewer.user, name=name)
     services.deployment_remove(actor=viewer.user, deployment=row)
-    return f"Deployment “{name}” drains and is then removed."
+    return f"Deployment “{name}” is draining and will then be removed."

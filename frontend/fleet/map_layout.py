@@ -105,7 +105,7 @@ class DrawnPart:
             f"{self.label}: {part.standing.state}",
             part.problem,
             f"up {self.up}",
-            f"heard {self.heard} ago" if part.age_s is not None else "",
+            f"last heartbeat {self.heard} ago" if part.age_s is not None else "",
             f"version {part.version}" if part.version else "",
             self.dialled if part.connect_ms is not None else "",
             *self.levels,

@@ -18,7 +18,7 @@ MEASURED = {"alone": "decode", "prefill": "prefill"}
 FACTS_SUMMED = ("running", "waiting")
 STATES = {
     "ready": ("ok", "ready"),
-    "pending": ("warn", "waits for approval"),
+    "pending": ("warn", "waiting for approval"),
     "held": ("warn", "held back"),
     "draining": ("warn", "draining"),
     "drained": ("off", "drained"),
@@ -75,7 +75,7 @@ class NodeRow:
 
     @property
     def models(self) -> list[tuple[str, str]]:
-        waits = {DigestState.WAITING: "digest waits for approval", DigestState.REFUSED: "refused"}
+        waits = {DigestState.WAITING: "digest waiting for approval", DigestState.REFUSED: "refused"}
         unknown = dict.fromkeys(self.view.unknown_models, "not in the catalog")
         told = {name: waits[state] for name, state in self.view.undecided.items()} | unknown
         return [(name, told.get(name, "")) for name in self.view.node.facts.get("models", [])]

@@ -15,14 +15,14 @@ EVENT_LINES = (
     (measures.PREEMPTED, "preempted for memory", "--stage-5", "solid"),
     (measures.SHED, "refused for lack of capacity", "--stage-4", "solid"),
     (measures.RETRIED, "retried on another node", "--stage-6", "solid"),
-    (measures.CANCELLED, "client left", "--muted", "dot"),
+    (measures.CANCELLED, "cancelled by client", "--muted", "dot"),
     (measures.BREAKER_OPENED, "breaker opened", "--stage-1", "dash"),
     (measures.COLD_START, "node started", "--stage-2", "dash"),
 )
 FINISH_LINES = (
     ("stop", "stop", "--stage-5"),
     ("length", "stopped at max_tokens", "--stage-4"),
-    ("tool_calls", "calls of tools", "--stage-2"),
+    ("tool_calls", "tool calls", "--stage-2"),
     ("content_filter", "safety", "--stage-6"),
 )
 # These note how many at once; the others are noted once for each.
@@ -34,7 +34,7 @@ def fleet_figures(
 ) -> list[Figure]:
     return [
         _spread(pick(steps, RUNNING), times, "running", "Running sequences", Axis("sequences")),
-        _spread(pick(steps, BATCH), times, "batch", "Batch of a node", Axis("sequences a step")),
+        _spread(pick(steps, BATCH), times, "batch", "Batch size per node", Axis("sequences")),
         _spread(
             pick(steps, KV_USED_PERMILLE),
             times,
@@ -57,9 +57,9 @@ def _spread(
         for (share, words), dash in zip(SHARES, DASHES, strict=False)
     ]
     most = [found[at].maximum / unit if at in found else None for at in times]
-    lines.append(Line("most", most, "--muted", "dot"))
+    lines.append(Line("maximum", most, "--muted", "dot"))
     greatest = max((value for value in most if value is not None), default=None)
-    finding = NOTHING if greatest is None else f"At most {greatest:,.3g}, sampled every second."
+    finding = NOTHING if greatest is None else f"Up to {greatest:,.3g}, sampled every second."
     return Figure(name, title, finding, times, lines, axis)
 
 
@@ -70,7 +70,7 @@ def _events(steps: Mapping[datetime, Mapping[str, Histogram]], times: list[datet
     ]
     told = [f"{_total(line):,} {line.name}" for line in lines if _total(line)]
     finding = f"{', '.join(told)}." if told else "None in this range."
-    axis = Axis("times in a step")
+    axis = Axis("events per step")
     return Figure("events", "Incidents", finding, times, lines, axis)
 
 
@@ -79,17 +79,17 @@ def _finishes(steps: Mapping[datetime, Mapping[str, Histogram]], times: list[dat
         Line(words, _counts(steps, times, measures.FINISH_EVENTS[finish]), color)
         for finish, words, color in FINISH_LINES
     ]
-    lines.append(Line("none or other", _counts(steps, times, measures.FINISH_OTHER), "--muted"))
+    lines.append(Line("other", _counts(steps, times, measures.FINISH_OTHER), "--muted"))
     total = sum(_total(line) for line in lines)
     cut = _total(lines[1])
     finding = f"{cut:,} of {total:,} responses stopped at max_tokens."
     return Figure(
         "finishes",
-        "How answers ended",
+        "Finish reasons",
         finding if total else "No responses in this range.",
         times,
         lines,
-        Axis("answers in a step"),
+        Axis("responses per step"),
         stacked=True,
     )
 

@@ -35,10 +35,10 @@ S_PER_MIN = 60
 POLL_MS = 2_000
 MINUTES_DIGITS_MAX = 9
 ACTIONS: dict[str, tuple[Callable[..., bool], str]] = {
-    "approve": (services.node_approve, "may serve now"),
+    "approve": (services.node_approve, "can serve now"),
     "drain": (services.node_drain, "takes no new jobs from now on"),
     "undrain": (services.node_undrain, "takes jobs again"),
-    "forgive": (services.node_forgive, "may come back now"),
+    "forgive": (services.node_forgive, "may reconnect now"),
     "remove": (services.node_remove, "is removed; its credentials are revoked"),
 }
 DECISIONS = {"approve": True, "refuse": False}
@@ -209,7 +209,7 @@ def fleet_pool(request: HttpRequest, viewer: Viewer) -> str:
     values = cleaned(PoolForm(request.POST))
     known = pool_find(name=values["name"])
     pool = pool_set(actor=viewer.user, draft=pool_draft(values["name"], values))
-    return f"Pool “{pool.name}” is {'changed' if known else 'made'}."
+    return f"Pool “{pool.name}” is {'changed' if known else 'created'}."
 
 
 @changes("fleet/nodes/<node:node_id>/<slug:action>", Action.FLEET_MANAGE, "fleet", confirmed=True)

@@ -21,6 +21,8 @@ from frontend.shared.forms import made_by
 
 # How far answers' lengths may differ for their times to be compared.
 ALIKE_MIN, ALIKE_MAX = 0.9, 1.1
+# From here on speeds are told in times, not in per cent.
+TIMES_FROM = 2
 POLL_MS = 2_000
 
 
@@ -37,13 +39,19 @@ class ShownWay:
         length = self.way.tokens_each / self.first.tokens_each if self.first.output_tokens else 0.0
         if not ALIKE_MIN <= length <= ALIKE_MAX:
             return "other length"
-        times = self.first.latency_p50_us / self.way.latency_p50_us
-        return f"{formats.significant(times, 2)}× as fast"
+        return _speed(self.first.latency_p50_us / self.way.latency_p50_us)
 
     @property
     def sooner(self) -> str:
-        times = self.first.ttft_p50_us / self.way.ttft_p50_us
-        return f"{formats.significant(times, 2)}× as fast to first token"
+        return f"{_speed(self.first.ttft_p50_us / self.way.ttft_p50_us)} to first token"
+
+
+def _speed(times: float) -> str:
+    """How much faster or slower so many times as fast is."""
+    if times >= TIMES_FROM:
+        return f"{formats.significant(times, 2)}× as fast"
+    change = round(100 * (times - 1))
+    return f"{abs(change)} % {'faster' if change > 0 else 'slower'}" if change else "as fast"
 
 
 class ComparisonForm(forms.Form):

@@ -31,7 +31,7 @@ from frontend.shared.panels import TablePanel, panel_csv
 from frontend.shared.plots.figure import Axis, Figure, Line
 
 HUNDRED = 100.0
-CSV_HEAD = ["Fleet", "Node-hours", "Nodes at most", "Cost, USD", "Requests", "Late"]
+CSV_HEAD = ["Fleet", "Node-hours", "Max. nodes", "Cost, USD", "Requests", "Late"]
 
 
 @dataclass(frozen=True)
@@ -115,14 +115,14 @@ def _figure(chosen: PlannedPool, now: datetime) -> Figure:
     holds = chosen.plan.nodes * chosen.plan.per_node_s or None
     finding = chosen.plan.outlook.words
     lines = [
-        Line("came", [chosen.history.get(at, 0.0) if at < ends else None for at in steps],
+        Line("actual", [chosen.history.get(at, 0.0) if at < ends else None for at in steps],
              "--stage-5"),
-        Line("foreseen", [ahead[at].per_s if at in ahead else None for at in steps],
+        Line("forecast", [ahead[at].per_s if at in ahead else None for at in steps],
              "--stage-2", "dash"),
-        Line("held by the planned nodes", [holds if at >= ends else None for at in steps],
+        Line("capacity of planned nodes", [holds if at >= ends else None for at in steps],
              "--muted", "dot"),
     ]  # fmt: skip
     times = [datetime.fromtimestamp(at, UTC) for at in steps]
-    title = "Requests that came and are foreseen"
+    title = "Request rate: actual and forecast"
     words = f"{finding[0].upper()}{finding[1:]}."
     return Figure("rates", title, words, times, lines, Axis("requests/s"))

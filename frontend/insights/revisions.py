@@ -71,4 +71,4 @@ def _growth_words(viewer: Viewer, made: Worksheet, now: datetime) -> str:
     days = (quarter_range(quarter)[1] - now) / DAY
     ahead = formats.significant(rate_ahead(load.per_s, found[0], days))
     changed = f"{PERCENT * (found[0] - 1):+.0f} %"
-    return f"{changed} in 28 days; at that pace the peak is {ahead}/s at the end of {quarter}."
+    return f"{changed} in 28 days; at this pace the peak is {ahead}/s at the end of {quarter}."

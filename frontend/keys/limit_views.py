@@ -5,8 +5,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from django import forms
-from django.contrib import messages
-from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
@@ -137,23 +135,14 @@ def limit_draft(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return redirect("limit_changes_version", made.version)
 
 
-@page("limits/set", Action.LIMIT_SET, "POST")
-def limit_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    try:
-        form = LimitForm(request.POST)
-        wanted = cleaned(form)
-        subject = _subject(viewer, wanted["scope"], wanted["subject"])
-        part = LimitedPart(subject, wanted["model"], wanted["per_user"])
-        rate_limit_set(actor=viewer.user, subject=part, **form.limits._asdict())
-    except ValidationError as error:
-        told = [
-            f"{LIMIT_WORDS.get(field, field)}: {' '.join(words)}"
-            for field, words in error.message_dict.items()
-        ]
-        messages.error(request, " ".join(told))
-    else:
-        messages.success(request, "The limits are saved; gateways apply them within two seconds.")
-    return redirect("limits")
+@changes("limits/set", Action.LIMIT_SET, "limits")
+def limit_save(request: HttpRequest, viewer: Viewer) -> str:
+    form = LimitForm(request.POST)
+    wanted = cleaned(form)
+    subject = _subject(viewer, wanted["scope"], wanted["subject"])
+    part = LimitedPart(subject, wanted["model"], wanted["per_user"])
+    rate_limit_set(actor=viewer.user, subject=part, **form.limits._asdict())
+    return "The limits are saved; gateways apply them within two seconds."
 
 
 def _subject(viewer: Viewer, scope: str, subject: uuid.UUID) -> Subject:

@@ -163,7 +163,7 @@ def _bucket_figure(groups: Groups) -> GroupFigure:
     found = [groups.get(str(place), {}).get("ttft") for place in range(len(PROMPT_BUCKET_LABELS))]
     columns = [[_milliseconds(one, share) for one in found] for share in formats.SHARES]
     lines = [
-        figure.Line(f"p{percent}", values, "--stage-5", dash)
+        figure.Line(f"p{percent}", values, f"--p{percent}", dash)
         for percent, values, dash in zip(formats.PERCENTILES, columns, figure.DASHES, strict=True)
     ]
     counts = [one.count if one else 0 for one in found]
@@ -190,8 +190,10 @@ def _speed_figure(steps: Mapping[datetime, Merged], times: list[datetime]) -> fi
         figure.pick(steps, "tokens_per_s"), times, tuple(SLOW_SHARES.values()), MILLI
     )
     lines = [
-        figure.Line(words, values, "--stage-5", dash)
-        for words, values, dash in zip(SLOW_SHARES, columns, figure.DASHES, strict=True)
+        figure.Line(words, values, f"--p{percent}", dash)
+        for words, values, percent, dash in zip(
+            SLOW_SHARES, columns, formats.PERCENTILES, figure.DASHES, strict=True
+        )
     ]
     least = min((v for v in lines[1].values if v is not None), default=None)
     finding = (

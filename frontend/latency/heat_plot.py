@@ -148,7 +148,7 @@ class HeatMap:
             "z": cells,
             "colorscale": [list(stop) for stop in SCALE],
             "hoverongaps": False,
-            "colorbar": {"title": {"text": "count", "side": "right"}, "thickness": 10},
+            "colorbar": {"title": {"text": "Values per cell", "side": "right"}, "thickness": 10},
             "hovertemplate": "%{x}<br>%{y:.3s} " + self.axis.title + "<br>%{z:,}<extra></extra>",
         }
         made: dict[str, Any] = {"data": [trace], "layout": layout, "config": figure.plot_config()}

@@ -67,7 +67,7 @@ def ladder(
     start = 0.0
     for name, number in [*names, (UNATTRIBUTED, 0)]:
         place = _Place(start, everyone.get(name))
-        rows.append((name, LABELS.get(name, "Unattributed"), number, place))
+        rows.append((name, LABELS.get(name, "Other"), number, place))
         if name == stage:
             rows += _layers(everyone, layers, number, start)
         start += place.at(MEDIAN)

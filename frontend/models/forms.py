@@ -11,6 +11,7 @@ from controlplane.catalog.services import ModelDraft, PriceDraft
 from controlplane.composed.new_models import NewModel, Server
 from controlplane.kernel.money import usd_from_micro
 from controlplane.kernel.price import PERMILLE
+from frontend.shared.formats import multiplier
 from frontend.shared.token_prices import RATES, RatesForm, UsdField, rates_of
 
 SOURCE_CHARS_MAX = 300
@@ -21,16 +22,26 @@ SERVERS = {
     Server.FOLDER: "my hosts, from a folder there",
     Server.URL: "an OpenAI-compatible server",
 }
-MULTIPLIERS = {"batch_permille": "Low priority, ‰", "priority_permille": "High priority, ‰"}
+MULTIPLIERS = {
+    "batch_permille": "Low-priority multiplier",
+    "priority_permille": "High-priority multiplier",
+}
+
+
+class MultiplierField(forms.DecimalField):
+    """What a price is multiplied by, such as 0.5; its value is in thousandths."""
+
+    def clean(self, value: Any) -> int:
+        return int(super().clean(value) * PERMILLE)
 
 
 class PriceForm(RatesForm):
-    """A price for all, or for one project, from now or later on; thousandths of it for other
+    """A price for all, or for one project, from now or later on; what it is multiplied by for other
     priorities.
     """
 
     batch_permille, priority_permille = (
-        forms.IntegerField(label=label, min_value=0, initial=PERMILLE)
+        MultiplierField(label=label, min_value=0, max_digits=9, decimal_places=3, initial=1)
         for label in MULTIPLIERS.values()
     )
     project = forms.CharField(required=False, max_length=64)
@@ -93,10 +104,10 @@ class NewModelForm(ModelForm):
         if len(lacking) < len(RATES):
             for name in lacking:
                 if name not in self.errors:
-                    self.add_error(name, "Give all three prices, or none for now.")
+                    self.add_error(name, "Enter all three prices, or leave all blank.")
         given = self.cleaned_data
         if given.get("server") not in (None, Server.NODE) and not given.get("source"):
-            self.add_error("source", "Say where the model is.")
+            self.add_error("source", "Enter where the model is.")
         return given
 
     def new(self) -> NewModel:
@@ -120,4 +131,4 @@ def price_values(price: PriceVersion | None) -> dict[str, Any]:
     if price is None:
         return {}
     told: dict[str, Any] = {name: usd_from_micro(rate) for name, rate in rates_of(price).items()}
-    return told | {name: getattr(price, name) for name in MULTIPLIERS}
+    return told | {name: multiplier(getattr(price, name)) for name in MULTIPLIERS}

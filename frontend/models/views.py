@@ -199,7 +199,7 @@ def _change(request: HttpRequest, viewer: Viewer, offer: Offer) -> HttpResponse 
 def _switch(request: HttpRequest, viewer: Viewer, offer: Offer) -> None:
     enabled = not offer.model.enabled
     services.model_enable(actor=viewer.user, model=offer.model, enabled=enabled)
-    words = "is switched on" if enabled else "is switched off; requests for it are refused"
+    words = "is enabled" if enabled else "is disabled; requests for it are refused"
     messages.success(request, f"{offer.model.name} {words}.")
 
 
@@ -319,7 +319,7 @@ def _remove(request: HttpRequest, viewer: Viewer, offer: Offer) -> HttpResponse 
     except ValidationError as error:
         messages.error(request, " ".join(error.messages))
         return None
-    messages.success(request, f"{offer.model.name} is removed. What was charged for it stays.")
+    messages.success(request, f"{offer.model.name} is removed. Past charges stay on the ledger.")
     return redirect("models")
 
 

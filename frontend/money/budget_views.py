@@ -29,10 +29,10 @@ from frontend.shared.forms import changes, cleaned, nano_of
 from frontend.shared.stepup import stepped_up
 
 PERIOD_WORDS = (
-    (BudgetPeriod.MONTH.value, "a month"),
-    (BudgetPeriod.WEEK.value, "a week, from Monday"),
-    (BudgetPeriod.DAY.value, "a day"),
-    (BudgetPeriod.NONE.value, "in all"),
+    (BudgetPeriod.MONTH.value, "Monthly"),
+    (BudgetPeriod.WEEK.value, "Weekly, from Monday"),
+    (BudgetPeriod.DAY.value, "Daily"),
+    (BudgetPeriod.NONE.value, "Total"),
 )
 ALERTS_USUAL = "50, 80, 100"
 

@@ -19,7 +19,7 @@ from controlplane.core.permissions import Action
 from controlplane.kernel.ids import id_of_type
 from controlplane.telemetry.reading import TooMuchToRead
 from controlplane.tenants.models import ApiKey
-from controlplane.tenants.selectors import apikey_list, project_list
+from controlplane.tenants.selectors import apikey_list, key_names, project_list
 from frontend.money import spend_figures
 from frontend.money.budget_views import limited_names
 from frontend.shared import formats
@@ -196,7 +196,10 @@ def _rows(viewer: Viewer, asked: Asked, panel: str) -> list[spend_figures.SpendR
 def _names(viewer: Viewer, panel: str) -> dict[object, str]:
     if panel == "project":
         return {one.id: one.name for one in project_list(user=viewer.user)}
-    return {one.id: one.label for one in _keys(viewer)} if panel == "key" else {}
+    if panel != "key":
+        return {}
+    names = key_names(user=viewer.user, organization_id=viewer.organization.id)
+    return dict(names.items())
 
 
 def _keys(viewer: Viewer) -> list[ApiKey]:
@@ -207,7 +210,7 @@ def _keys(viewer: Viewer) -> list[ApiKey]:
 def _unknown(of: object, panel: str) -> str:
     """What has no name any more; a Playground token has its user's id where a key's would be."""
     text = id_of_type(panel, of)[:ID_CHARS_SHOWN] if isinstance(of, uuid.UUID) else str(of)
-    return f"Playground or deleted, {text}" if panel == "key" else text
+    return f"Playground / deleted key, {text}" if panel == "key" else text
 
 
 def _budgets(viewer: Viewer, now: datetime) -> list[spend_figures.BudgetUse]:

@@ -196,13 +196,13 @@ def _row(number: int, name: str, owner: StageOwner, everyone: Merged, before: Me
     judged = owner.judges and slow is not None and enough
     over = judged and slow is not None and slow > budget_us
     share = 0.0 if slow is None else HUNDRED * slow / (budget_us * BUDGETS_SHOWN)
-    tone, words = ("status bad", "over") if over else ("status ok", "within")
+    tone, words = ("status bad", "over budget") if over else ("status ok", "within budget")
     if not judged:
         tone, words = "faint", formats.MISSING
     return StageRow(
         number=number,
         name=name,
-        label=LABELS.get(name, "Unattributed"),
+        label=LABELS.get(name, "Other"),
         budget_ms=f"{budget_us / formats.US_PER_MS:g}" if budget_us else formats.MISSING,
         owner=owner,
         cells=formats.percentile_cells(name, found, unit=False),
@@ -280,7 +280,7 @@ def _throughput_figure(points: Points, within: TimeRange) -> Figure:
         if written
         else "No responses in this range."
     )
-    return Figure("throughput", "Tokens a second", finding, times, lines, Axis("tokens/s"))
+    return Figure("throughput", "Tokens per second", finding, times, lines, Axis("tokens/s"))
 
 
 def _rates(

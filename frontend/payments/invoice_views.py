@@ -147,7 +147,7 @@ def invoice_paid(request: HttpRequest, viewer: Viewer, invoice_id: UUID) -> Http
     if isinstance(made, WalletGrant):
         messages.info(request, WAITS)
     else:
-        messages.success(request, f"The payment of {invoice.title} is booked.")
+        messages.success(request, f"The payment of {invoice.title} is recorded.")
     return redirect("invoice", invoice_id=invoice.id)
 
 

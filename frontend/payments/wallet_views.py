@@ -169,8 +169,8 @@ def grant_decide(
         raise Http404
     grant = grant_get(actor=viewer.user, organization_id=organization_id, grant_id=grant_id)
     made = DECISIONS[decision](actor=viewer.user, grant=grant)
-    words = "booked" if made.state == models.GrantState.BOOKED else "refused; no funds were added"
-    return f"It is {words}."
+    booked = made.state == models.GrantState.BOOKED
+    return "Approved; the funds are added." if booked else "Refused; no funds are added."
 
 
 def _kind(text: str) -> models.GrantKind:

@@ -3,7 +3,7 @@
 import json
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
@@ -20,9 +20,11 @@ from controlplane.core.models import AuditEntry
 from controlplane.core.permissions import Action
 from controlplane.core.streaming import csv_answer
 from controlplane.kernel.ids import public_id, uuid_of
+from controlplane.kernel.money import usd_from_micro, usd_short
 from controlplane.telemetry.reading import TooMuchToRead
 from controlplane.tenants.audit import selectors as audit
 from frontend.shared.access import Viewer, page
+from frontend.shared.formats import duration
 
 ROWS = 50
 COLUMNS = (
@@ -52,8 +54,20 @@ NAMES = ("name", "label", "email", "model")
 # Nouns of codes and kinds that are not words as they are.
 NOUNS = {
     "adminkey": "admin key", "apikey": "API key", "kv": "KV", "model digest": "model files",
-    "ruleset": "rules", "slo channel": "alert channel", "slo channels": "alert channels",
+    "ruleset": "rules", "slo alert": "alert", "slo channel": "alert channel",
+    "slo channels": "alert channels",
 }  # fmt: skip
+
+
+# How names of figures end, and how those are told.
+UNITS: dict[str, Callable[[int], str]] = {
+    "_micro": lambda value: f"${usd_from_micro(value)}",
+    "_nano": usd_short,
+    "_permille": lambda value: f"{value / 10:g} %",
+    "_pico": lambda value: f"${usd_from_micro(value)} per million tokens",
+    "_ppm": lambda value: f"{value / 10_000:g} %",
+    "_us": duration,
+}
 
 
 def kind_words(kind: str) -> str:
@@ -91,9 +105,11 @@ class AuditRow:
     @property
     def changes(self) -> list[Change]:
         before, after = self.entry.before or {}, self.entry.after or {}
-        return [
-            Change(name, _word(before, name), _word(after, name)) for name in {**before, **after}
-        ]
+        told = (
+            Change(fact_words(name), _word(before, name), _word(after, name))
+            for name in {**before, **after}
+        )
+        return [one for one in told if one.before or one.after]
 
     @property
     def subject_name(self) -> str:
@@ -104,14 +120,26 @@ class AuditRow:
     @property
     def facts(self) -> list[tuple[str, str]]:
         detail = self.entry.detail
-        return [(name, word) for name in detail if (word := _word(detail, name)) not in (None, "")]
+        told = ((fact_words(name), _word(detail, name)) for name in detail)
+        return [(name, word) for name, word in told if word]
+
+
+def fact_words(name: str) -> str:
+    """`target_ppm` as “target”: its figure is told with its unit."""
+    ends = next((end for end in UNITS if name.endswith(end)), "")
+    return name.removesuffix(ends).replace("_", " ")
 
 
 def _word(facts: dict[str, object], name: str) -> str | None:
     value = facts.get(name)
     if value is None:
         return None
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    show = next((UNITS[end] for end in UNITS if name.endswith(end)), str)
+    return show(value) if isinstance(value, int) else str(value)
 
 
 @page("audit", Action.AUDIT_VIEW, "GET", name="audit")

@@ -21,14 +21,14 @@ PERSONAL: dict[Personal, str] = {
     "phone": "Phone numbers", "ssn": "US social security numbers",
 }  # fmt: skip
 ACTIONS = (
-    ("", "Let through"),
-    ("mask", "Mask on the way in, restore on the way out"),
+    ("", "Allow"),
+    ("mask", "Mask in the prompt, restore in the answer"),
     ("refuse", "Refuse the request"),
 )
 BOUNDS = {
-    "unstreamed_tokens_max": "Longest answer without streaming, tokens",
-    "tools_max": "Most tools that a request offers",
-    "calls_max": "Most tool calls in an answer",
+    "unstreamed_tokens_max": "Max. tokens without streaming",
+    "tools_max": "Max. tools per request",
+    "calls_max": "Max. tool calls per answer",
 }
 LINE = ("name", "action", "pattern")
 DIGITS_MAX = 10
@@ -75,9 +75,7 @@ def _policies(form: QueryDict) -> dict[str, Any]:
     for number, line in enumerate(filter(str.strip, form.get("patterns", "").splitlines())):
         words = line.strip().split(maxsplit=2)
         if len(words) != len(LINE):
-            told = (
-                "Write a name, mask or refuse, and the pattern, such as: staff mask ACME-[0-9]{6}"
-            )
+            told = "Enter a name, mask or refuse, and a pattern, such as: staff mask ACME-[0-9]{6}"
             raise ValidationError({f"patterns[{number}]": told})
         wanted["patterns"].append(dict(zip(LINE, words, strict=True)))
     return wanted

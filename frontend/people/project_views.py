@@ -14,7 +14,7 @@ from frontend.shared.access import Viewer, page, show
 from frontend.shared.forms import changes
 
 SAFETY_WORDS = (
-    (models.SafetyMode.OFF, "Off: no check"),
+    (models.SafetyMode.OFF, "Off: no checks"),
     (models.SafetyMode.FLAG, "Flag: findings are recorded"),
     (models.SafetyMode.BLOCK, "Block: findings are withheld from the client"),
 )

@@ -43,8 +43,8 @@ WORDS = {
     UNATTRIBUTED: "Time outside every layer",
 }
 REASONS = {
-    "s6_finish.write": "the client read slowly, or its line is slow",
-    "s1_admission.body": "the client sent slowly, or its line is slow",
+    "s6_finish.write": "the client or its network read slowly",
+    "s1_admission.body": "the client or its network sent slowly",
     "s1_admission.arrival": "the proxy in front of the gateway held it",
     "s1_admission.limits": "Redis, which counts limits, answered late",
     "s1_admission.hold": "PostgreSQL, which keeps holds, answered late",
@@ -149,7 +149,7 @@ def likeliest(facts: CauseFacts) -> Explained:
     total = facts.usual.get(TOTAL)
     if total is None or total.few:
         known = 0 if total is None else total.count
-        return Explained(note=f"Too few requests of that hour to compare with: {known}.")
+        return Explained(note=f"Too few requests in that hour to compare with: {known}.")
     least_us = max(EXCESS_US_LEAST, SHARE_LEAST * facts.total_us)
     causes = [one for one in _causes(facts) if one.us >= least_us]
     causes.sort(key=lambda one: (-one.us, one.name))

@@ -16,7 +16,8 @@ from controlplane.telemetry.models import RequestRecord
 from controlplane.telemetry.reading import TooMuchToRead
 from controlplane.telemetry.selectors import SeriesQuery, exemplar
 from controlplane.telemetry.selectors_requests import LIST_ROWS_MAX, request_list, request_receipts
-from frontend.requests.views import key_label, key_labels
+from controlplane.tenants.selectors import key_names
+from frontend.requests.views import key_label
 from frontend.shared.access import Viewer, page
 from frontend.shared.asked import in_time
 from frontend.shared.filters import filters_from, range_from, request_filter
@@ -75,7 +76,7 @@ def requests_csv(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         receipts = request_receipts(viewer.organization.id, [row.request for row in rows])
     except TooMuchToRead:
         return _refused("The query timed out. Choose a shorter range.")
-    labels = key_labels(viewer, viewer.organization.id)
+    labels = key_names(user=viewer.user, organization_id=viewer.organization.id)
     cells = (
         [
             *_cells(row, key_label(labels, row.key)),

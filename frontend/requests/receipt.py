@@ -82,10 +82,10 @@ def receipt_rows(receipt: Receipt) -> ReceiptRows | None:
 def _facts(receipt: Receipt) -> list[tuple[str, object]]:
     queue, routed = receipt.queue, bool(receipt.node)
     return [
-        ("Model asked for", receipt.asked),
+        ("Requested model", receipt.asked),
         ("Rule", receipt.rule),
         ("Size class", size_words(receipt.size)),
-        ("Choice of the size class, µs", receipt.size and receipt.size.us),
+        ("Size class decision, µs", receipt.size and receipt.size.us),
         ("Prompt", receipt.prompt),
         ("Stored tools", ", ".join(receipt.tools)),
         ("Ignored fields", ", ".join(receipt.ignored)),

@@ -24,7 +24,7 @@ KIND_WORDS = {
     "requests-day": "requests a day",
     "concurrency": "concurrent requests",
 }
-PERIOD_WORDS = {"day": "a day", "week": "a week", "month": "a month", "none": "in all"}
+PERIOD_WORDS = {"day": "a day", "week": "a week", "month": "a month", "none": "in total"}
 WALLET = "wallet"
 
 

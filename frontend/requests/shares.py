@@ -12,7 +12,6 @@ from frontend.shared.filters import STATUSES, Filters, TimeRange
 
 ROWS_SHOWN = 6
 HUNDRED = 100.0
-NOTHING = "none"
 OK = 200
 # Those that the filter knows one by one.
 KNOWN_STATUSES = frozenset(value for value, _ in STATUSES if value.isdecimal())
@@ -67,7 +66,12 @@ def _rows(
     found: list[Tally], dimensions: tuple[str, ...], filters: Filters, within: TimeRange, total: int
 ) -> list[ShareRow]:
     rows = [
-        _row(one, _query(dict(zip(dimensions, one.value, strict=True)), filters, within), total)
+        _row(
+            one,
+            _query(dict(zip(dimensions, one.value, strict=True)), filters, within),
+            total,
+            f"No {dimensions[0]}",
+        )
         for one in found[:ROWS_SHOWN]
     ]
     if rest := found[ROWS_SHOWN:]:
@@ -76,14 +80,14 @@ def _rows(
             sum(one.requests for one in rest),
             sum(one.nano for one in rest),
         )
-        rows.append(_row(others, "", total))
+        rows.append(_row(others, "", total, ""))
     return rows
 
 
-def _row(one: Tally, query: str, total: int) -> ShareRow:
+def _row(one: Tally, query: str, total: int, nothing: str) -> ShareRow:
     words = " ".join(str(part) for part in one.value if part not in ("", None))
     return ShareRow(
-        name=words or NOTHING,
+        name=words or nothing,
         requests=one.requests,
         nano=one.nano,
         share=formats.percent(one.requests, total),
@@ -154,7 +158,7 @@ def volume_bars(rows: Sequence[Volume], within: TimeRange) -> VolumeBars:
                 failed_top=round(HUNDRED - ok - failed, 3),
                 failed_height=round(failed, 3),
                 title=f"{row.at:%Y-%m-%d %H:%M} UTC: {row.requests:,} requests, "
-                f"{row.failed:,} failed, {row.gone:,} clients left",
+                f"{row.failed:,} failed, {row.gone:,} cancelled by client",
             )
         )
     return VolumeBars(

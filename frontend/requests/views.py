@@ -24,7 +24,7 @@ from controlplane.telemetry import selectors_requests
 from controlplane.telemetry.models import RequestRecord
 from controlplane.telemetry.selectors_requests import request_groups
 from controlplane.tenants.models import Project
-from controlplane.tenants.selectors import apikey_list, organization_ids, project_list
+from controlplane.tenants.selectors import key_names, organization_ids, project_list
 from frontend.requests.moment import read_moment
 from frontend.requests.receipt import account_names, ledger_lines, receipt_rows
 from frontend.requests.refused import LIMITED, Refused, budget_words, find_refused
@@ -84,7 +84,7 @@ def read_line(line: NetworkLine | None) -> ClientLine:
     if line is None or line.rtt_us <= 0:
         return ClientLine(None, "Client network", "the client", UNKNOWN)
     if line.of == PROXY:
-        return ClientLine(line.rtt_us, "Proxy's line", "the proxy", PROXIED)
+        return ClientLine(line.rtt_us, "Proxy network (RTT)", "the proxy", PROXIED)
     return ClientLine(line.rtt_us, "Client network", "the client", OUTSIDE)
 
 
@@ -102,12 +102,6 @@ class RequestRow:
     def ttft_us(self) -> int | None:
         """Time to the first token, where there was one."""
         return self.record.ttft_us if self.record.ttft_us >= 0 else None
-
-
-def key_labels(viewer: Viewer, organization_id: uuid.UUID) -> dict[uuid.UUID, str]:
-    """Names of the organization's keys that the viewer may see."""
-    keys = apikey_list(user=viewer.user, organization_id=organization_id)
-    return {key.id: key.label for key in keys}
 
 
 def payer_names(viewer: Viewer, record: RequestRecord) -> dict[str, str]:
@@ -181,7 +175,7 @@ def request_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     shares = (
         _shares(wanted, filters, within, nodes=viewer.sees_fleet) if found and found.rows else []
     )
-    labels = key_labels(viewer, viewer.organization.id)
+    labels = key_names(user=viewer.user, organization_id=viewer.organization.id)
     keys = choices([(public_id("key", one), label) for one, label in labels.items()], filters.key)
     projects = [(public_id("proj", one.id), one.name) for one in viewer.projects()]
     context = {
@@ -267,7 +261,7 @@ def request_detail(request: HttpRequest, viewer: Viewer, request_id: uuid.UUID) 
     newer, older = selectors_requests.request_neighbours(
         request_filter(filters, record.organization, within), request_id
     )
-    labels = key_labels(viewer, record.organization)
+    labels = key_names(user=viewer.user, organization_id=record.organization)
     transfers = request_lines(organizations=seen, request=request_id)
     reversals = _reversals(viewer, record)
     names = payer_names(viewer, record)

@@ -122,7 +122,7 @@ def reasons(known: Evidence) -> list[Reason]:
         Reason("Retried", list(_retried(known)), "warn"),
         _ended(known),
         Reason("Priced", list(_priced(known))),
-        Reason("Booked", list(_booked(known))),
+        Reason("Charged", list(_booked(known))),
     )
     return [reason for reason in found if reason.sentences]
 

@@ -20,21 +20,21 @@ from frontend.routing.editor import (
 from frontend.routing.rows import PRIORITY_WORDS, RuleRow
 
 LABELS = {
-    "aliases": ("Models or aliases", "As requests name them, separated by commas; empty for any."),
+    "aliases": ("Models or aliases", "Names in requests, separated by commas; blank for any."),
     "tags": ("Key tags", "Separated by commas."),
     "organizations": ("Organizations", "Names or IDs (org_…), separated by commas."),
     "projects": ("Projects", "As “Acme · web”, or IDs (proj_…)."),
-    "prompt_tokens_min": ("Prompt tokens, at least", ""),
-    "prompt_tokens_max": ("Prompt tokens, at most", ""),
-    "deadline_s": ("Deadline, s", "Of the whole request."),
-    "first_token_s": ("First token within, s", "On one node; then another is tried."),
+    "prompt_tokens_min": ("Min. prompt tokens", ""),
+    "prompt_tokens_max": ("Max. prompt tokens", ""),
+    "deadline_s": ("Deadline, s", "For the whole request."),
+    "first_token_s": ("First token timeout, s", "Per node; then another node is tried."),
     "degrade_order": ("Degrade order", "Lower numbers are moved or shed first under load."),
     "priority": ("Priority", ""),
-    "continues_lost": ("Continue after a lost node", ""),
-    "widen": ("Also models that the key does not allow", ""),
-    "on_too_long": ("Next step when a prompt does not fit", ""),
-    "on_content_filter": ("Next step when an answer is withheld for its content", ""),
-    "shadow_class": ("Shadow: always serve", "The size class that is chosen is only recorded."),
+    "continues_lost": ("Continue when a node is lost", ""),
+    "widen": ("Allow models that the key does not allow", ""),
+    "on_too_long": ("Next step if the prompt is too long", ""),
+    "on_content_filter": ("Next step if an answer is filtered", ""),
+    "shadow_class": ("Shadow: always serve", "The chosen size class is only recorded."),
 }
 TASKS = {"generate": "generate", "embed": "embed"}
 PRIORITIES = {str(value): word for value, word in PRIORITY_WORDS.items()}
@@ -135,7 +135,7 @@ class FormRow:
     @property
     def boxes(self) -> list[tuple[str, list[FormBox]]]:
         match = self.rule.get("match", {})
-        known = {"tasks": ("Tasks", TASKS), "priorities": ("Priorities of keys", PRIORITIES)}
+        known = {"tasks": ("Tasks", TASKS), "priorities": ("Key priorities", PRIORITIES)}
         return [
             (legend, _boxes(f"{self.at}-{name}", words, match.get(name, ())))
             for name, (legend, words) in known.items()
@@ -209,7 +209,7 @@ class RuleForm:
             f"{place}-{number}",
             number + 1,
             at,
-            FormField(f"{at}-queue_s", "Wait for room, s", queue_s),
+            FormField(f"{at}-queue_s", "Max. wait for capacity, s", queue_s),
             targets,
             len(targets) >= TARGETS_MAX,
             [each for each in self._problems if each.field in own],

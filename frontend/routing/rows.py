@@ -40,8 +40,8 @@ FIGURES: dict[str, tuple[str, Callable[[float], str]]] = {
     "errors": ("Server errors", lambda value: percent(value, 1)),
     "ttft_p50": ("First token, p50", duration),
     "ttft_p95": ("First token, p95", duration),
-    "cost": ("Cost of a request", lambda value: usd_short(round(value))),
-    "output_tokens": ("Tokens of an answer", significant),
+    "cost": ("Cost per request", lambda value: usd_short(round(value))),
+    "output_tokens": ("Tokens per answer", significant),
 }
 
 
@@ -121,7 +121,7 @@ def _size(match: Match) -> str:
 
 def _steps(steps: Sequence[Step]) -> list[str]:
     told = [_step(number, step) for number, step in enumerate(steps)]
-    return [*told, "otherwise refuse"]
+    return [*told, "otherwise reject"]
 
 
 def _step(number: int, step: Step) -> str:
@@ -135,13 +135,13 @@ def _step(number: int, step: Step) -> str:
         share = f"{100 * target.weight / whole:.3g} % " if drawn else ""
         sized = f"{target.size_class}: " if target.size_class else ""
         places.append(sized + share + place)
-    wait = f"waits up to {step.queue_s:g} s" if step.queue_s else "does not wait"
+    wait = f"waits up to {step.queue_s:g} s" if step.queue_s else "no waiting"
     return f"{'else ' if number else ''}{' or '.join(places) or 'nowhere'}, {wait}"
 
 
 def _options(rule: RouteRule) -> Iterator[tuple[str, str]]:
     if rule.priority is not None:
-        yield "priority given", _priority(rule.priority)
+        yield "priority", _priority(rule.priority)
     if rule.deadline_s is not None:
         yield "deadline", f"{rule.deadline_s} s"
     if rule.first_token_s is not None:
@@ -149,15 +149,15 @@ def _options(rule: RouteRule) -> Iterator[tuple[str, str]]:
     if rule.degrade_order is not None:
         yield "degrade order", str(rule.degrade_order)
     if rule.continues_lost:
-        yield "continues", "after a lost node"
+        yield "continues", "when a node is lost"
     if rule.shadow_class:
-        yield "shadow", f"always {rule.shadow_class}, the choice is recorded"
+        yield "shadow", f"always {rule.shadow_class}; the choice is recorded"
     if rule.widen:
         yield "also to", "models that the key does not allow"
     if rule.on_too_long:
-        yield "next step", "when a prompt does not fit"
+        yield "next step", "if the prompt is too long"
     if rule.on_content_filter:
-        yield "next step", "when an answer is withheld for its content"
+        yield "next step", "if an answer is filtered"
 
 
 def _priority(value: int) -> str:

@@ -40,7 +40,7 @@ def size_panel(found: SizesJson) -> SizePanel:
         MISSING if each is None else f"{significant(each)} µs" for each in found.us
     ]  # fmt: skip
     facts = [
-        ("Choice, p50 / p95 / p99", " / ".join(told)),
+        ("Decision, p50 / p95 / p99", " / ".join(told)),
         ("Moved up by a retry", percent(total.retries, total.requests)),
         ("Moved up by a thumbs-down", percent(total.thumbs_down, total.requests)),
         ("Saved", _saved(total)),

@@ -34,7 +34,7 @@ def trial_of(found: DryRunJson) -> TrialShown:
         ],
         told=list(_told(found)),
         tables=[
-            _table("From and to", "Move", ((_move_words(one), one) for one in found.moves)),
+            _table("Moves", "Move", ((_move_words(one), one) for one in found.moves)),
             _table("Organizations", "Organization", _named(found.organizations)),
             _table("Projects", "Project", _named(found.projects)),
             _table("Regions", "Region", _named(found.regions)),

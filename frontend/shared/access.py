@@ -18,7 +18,7 @@ from django.views.decorators.cache import cache_control
 from django.views.decorators.http import require_http_methods
 
 from controlplane.core.audit.entries import Whose
-from controlplane.core.permissions import MATRIX, PLATFORM_ACTIONS, Action
+from controlplane.core.permissions import MATRIX, PLATFORM_ACTIONS, Action, Role
 from controlplane.kernel.ids import uuid_asked
 from controlplane.tenants.access import sees_shared_figures
 from controlplane.tenants.models import Organization, Project, User
@@ -112,9 +112,12 @@ NAMES: dict[str, str] = {}
 
 
 def find_viewer(user: User, wanted: str | None) -> Viewer:
-    """The viewer in the wanted organization, else in the first, else in none."""
+    """The viewer in the wanted organization, else in the one they joined first, else in none.
+
+    So a new membership never changes where a sign-in leads.
+    """
     held = organizations_held(user=user)
-    first = held[0] if held else (None, None)
+    first = min(held, key=lambda each: each[1].since, default=(None, None))
     chosen, rights = next((each for each in held if str(each[0].id) == wanted), first)
     lacks_factor = rights is not None and rights.lacks_factor
     actions = frozenset() if rights is None or lacks_factor else MATRIX[rights.role]
@@ -157,7 +160,7 @@ def page(
                 return _no_organization(request, viewer)
             if viewer.lacks_factor:
                 return redirect("account")
-            raise PermissionDenied(action)
+            return _not_allowed(request, viewer, action)
 
         PAGES[address], NAMES[address] = door, name or allowed.__name__
         return allowed
@@ -228,6 +231,15 @@ def _showing(viewer: Viewer) -> str:
     return (
         f"You are now in {viewer.chosen.name}." if viewer.chosen else "No organization is selected."
     )
+
+
+def _not_allowed(request: HttpRequest, viewer: Viewer, action: Action | None) -> HttpResponse:
+    """The page's place in the frame, with the roles that open it: none where it is for staff."""
+    opens = frozenset() if action is None or viewer.may(action) else action.roles
+    *others, last = ["", *(role.value for role in Role if role in opens)]
+    told = " or ".join(filter(None, (", ".join(filter(None, others)), last)))
+    context = {"viewer": viewer, "roles": told}
+    return render(request, "shared/not_allowed.html", context, status=403)
 
 
 def _no_organization(request: HttpRequest, viewer: Viewer) -> HttpResponse:

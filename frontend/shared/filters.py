@@ -57,7 +57,7 @@ SORTS = (
 )
 RANKED: dict[str, Ranked] = {"slow": "total_us", "first": "ttft_us", "cost": "cost_nano"}
 # The heads of the list that order it.
-RANK_HEADS = {"Began, UTC": "", "Total": "slow", "First token": "first", "Cost": "cost"}
+RANK_HEADS = {"Started, UTC": "", "Total": "slow", "First token": "first", "Cost": "cost"}
 FOLDED = frozenset(
     ("max_ms", "min_ttft_ms", "max_ttft_ms", "min_usd", "pool", "region", "route", "error", "user")
     + ("rating",)
@@ -91,6 +91,11 @@ class TimeRange:
         if self.relative:
             return f"last {RELATIVE[self.name][0]}"
         return f"{self.start:%Y-%m-%d %H:%M} to {self.end:%Y-%m-%d %H:%M} UTC"
+
+    @property
+    def phrase(self) -> str:
+        """The same as the end of a sentence."""
+        return f"{'in the' if self.relative else 'from'} {self.label}"
 
     @property
     def seconds(self) -> float:
@@ -145,7 +150,7 @@ def range_from(query: Mapping[str, str], now: datetime) -> tuple[TimeRange, str]
         if start.year not in YEARS or end.year not in YEARS:
             raise ValueError("years")
     except (ValueError, OverflowError):
-        return _relative(DEFAULT, now), "From and to must be dates with times, in UTC."
+        return _relative(DEFAULT, now), "“From” and “to” must be dates with times, in UTC."
     if not timedelta(0) < end - start <= SPAN_MAX:
         text = f"A range must end after it starts and span at most {SPAN_MAX.days} days."
         return _relative(DEFAULT, now), text

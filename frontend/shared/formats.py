@@ -76,6 +76,11 @@ def count_short(value: int | None) -> str:
     return str(value)
 
 
+def multiplier(permille: int) -> str:
+    """Thousandths as a factor: 1, 0.5, 1.25."""
+    return f"{permille / 1000:g}"
+
+
 def rate(value: float | None) -> str:
     """Tokens or requests a second, three significant digits."""
     return MISSING if value is None else significant(value)

@@ -26,7 +26,7 @@ MEASURE_WORDS = {
     "ttft": "Time to first token",
     "inter_token": "Time between tokens",
     OVERHEAD: "Overhead",
-    UNATTRIBUTED: "Unattributed",
+    UNATTRIBUTED: "Other",
     **PHASE_WORDS,
     **{name: f"{number} {LABELS[name]}" for number, name in enumerate(STAGE_NAMES, start=1)},
 }

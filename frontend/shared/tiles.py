@@ -112,7 +112,7 @@ def compared(tiles: list[Tile], before: list[Tile]) -> list[Tile]:
 def _before(tile: Tile, earlier: Tile) -> Cell:
     key = f"{tile.cells[0].key}.before"
     if earlier.value is None:
-        return Cell(key, "before: nothing recorded")
+        return Cell(key, "previous period: no data")
     texts = " · ".join(filter(None, (f"{one.label} {one.text}".strip() for one in earlier.cells)))
     if not earlier.value or tile.value is None:
         return Cell(key, f"before: {texts}")

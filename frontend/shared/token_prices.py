@@ -13,7 +13,7 @@ STATES = {
     "ready": ("ok", "ready"),
     "no_node": ("warn", "no node serves it"),
     "no_price": ("warn", "no price yet"),
-    "off": ("off", "switched off"),
+    "off": ("off", "disabled"),
 }
 
 

@@ -24,7 +24,7 @@ def slo_alert_handle(request: HttpRequest, viewer: Viewer, alert_id: uuid.UUID) 
         first = handling.alert_acknowledge(
             actor=viewer.user, organization=organization, alert_id=alert_id
         )
-        return "The alert is acknowledged." if first else "It was acknowledged before."
+        return "The alert is acknowledged." if first else "It was already acknowledged."
     emails = {"take": viewer.user.email, "assign": request.POST.get("email", "").strip()}
     if act not in emails:
         raise ValidationError({"act": "Must be acknowledge, take or assign."})
@@ -51,7 +51,7 @@ def slo_silence(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) -
     )
     if made is None:
         return "The silence has ended."
-    return f"Nobody is told of new alerts until {made.until:%Y-%m-%d %H:%M} UTC."
+    return f"Nobody is notified of new alerts until {made.until:%Y-%m-%d %H:%M} UTC."
 
 
 @changes("slos/channels/<channel:channel_id>/test", Action.SLO_VIEW, "slos")
@@ -60,7 +60,7 @@ def slo_channel_test(request: HttpRequest, viewer: Viewer, channel_id: uuid.UUID
     handling.channel_test(
         actor=viewer.user, organization=asked_of(request, viewer), channel_id=channel_id
     )
-    return "A test is sent within ten seconds; the messages below say what came of it."
+    return "A test is sent within ten seconds; see the result under Messages."
 
 
 def asked_of(request: HttpRequest, viewer: Viewer) -> uuid.UUID:

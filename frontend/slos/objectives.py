@@ -160,10 +160,8 @@ def window_words(minutes: int) -> str:
 
 def until_words(standing: ObjectiveStatus) -> str:
     seconds, left = standing.exhausted_in_s, standing.left
-    if left is not None and left <= 0:
-        return "spent"
-    if seconds is None:
-        return formats.MISSING if left is None else "not at this rate"
+    if seconds is None or left is None or left <= 0:
+        return "not at this rate" if left is not None and left > 0 else formats.MISSING
     if seconds >= DAY_S:
         return f"{formats.significant(seconds / DAY_S)} d"
     return f"{formats.significant(seconds / HOUR_S)} h"

@@ -15,7 +15,7 @@ def burn_down_figure(found: BurnDown, now: datetime) -> Figure:
     objective, left = found.standing.objective, found.standing.left
     times = [found.opens, *(min(one.at, now) for one in found.hours)]
     values = [HUNDRED, *(round(HUNDRED * one.left, 3) for one in found.hours)]
-    if left is not None:
+    if left is not None and times[-1] < now:
         times.append(now)
         values.append(round(HUNDRED * left, 3))
     finding = "No data in this period yet."

@@ -229,7 +229,7 @@ def slo_openslo(request: HttpRequest, viewer: Viewer) -> HttpResponse | str:
     done = openslo_import(
         actor=viewer.user, organization=organization, text=request.POST.get("yaml", "")
     )
-    return f"{done.made} made, {done.updated} changed."
+    return f"{done.made} created, {done.updated} updated."
 
 
 def _seen(viewer: Viewer) -> list[uuid.UUID]:

@@ -15,7 +15,7 @@ from controlplane.kernel.objectives.counting import CACHE_HIT
 from controlplane.slos.models import Alert, Objective
 from controlplane.slos.worst import Worst, alert_window, worst_requests
 from controlplane.telemetry.models import RequestRecord
-from controlplane.tenants.selectors import apikey_list, organization_ids
+from controlplane.tenants.selectors import key_names, organization_ids
 from frontend.shared import formats
 from frontend.shared.access import Viewer
 from frontend.shared.asked import in_time
@@ -94,9 +94,9 @@ def _view(
     viewer: Viewer, objective: Objective, alert: Alert | None, found: Worst, seen: list[uuid.UUID]
 ) -> WorstView:
     labels = {
-        str(key.id): key.label
+        str(key): name
         for organization in {row.organization for row in found.rows} & set(seen)
-        for key in apikey_list(user=viewer.user, organization_id=organization)
+        for key, name in key_names(user=viewer.user, organization_id=organization).items()
     }
     within = TimeRange(_floor(found.start), found.end + timedelta(seconds=1), "")
     return WorstView(

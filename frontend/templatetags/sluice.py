@@ -43,6 +43,7 @@ register.filter("count", formats.count)
 register.filter("count_short", formats.count_short)
 register.filter("share_of", formats.percent)
 register.filter("moment", formats.moment)
+register.filter("multiplier", formats.multiplier)
 register.simple_tag(panel_table)
 
 

@@ -51,7 +51,7 @@ def _add(page: Page, url: str) -> None:
     dialog.get_by_label("Name").fill("loopback")
     dialog.get_by_label("Provider", exact=True).select_option("other")
     dialog.get_by_label("URL").fill(url)
-    dialog.get_by_label("Key of the provider").fill(SECRET)
+    dialog.get_by_label("API key").fill(SECRET)
     dialog.get_by_role("button", name="Add", exact=True).click()
     expect(page.get_by_role("heading", name="loopback")).to_be_visible()
     page.get_by_role("button", name="Test the key").click()
@@ -64,10 +64,10 @@ def _price(page: Page) -> None:
     page.get_by_label(UPSTREAM).check()
     page.get_by_role("button", name="Continue").click()
     form = page.get_by_role("group", name=UPSTREAM)
-    form.get_by_label("Name, as requests send it").fill(MODEL)
+    form.get_by_label("Model name in requests").fill(MODEL)
     form.get_by_label("Context window, tokens").fill("8000")
-    form.get_by_label("Output at most, tokens").fill("256")
-    for words, rates in (("Costs", COSTS), ("Sold for", SOLD)):
+    form.get_by_label("Max. output, tokens").fill("256")
+    for words, rates in (("Cost", COSTS), ("Price", SOLD)):
         for kind, rate in zip(("Input", "Cached input", "Output"), rates, strict=True):
             form.get_by_label(f"{words}: {kind}", exact=True).fill(rate)
     check(page)
@@ -124,7 +124,7 @@ def test_a_provider_is_added_used_billed_and_removed_in_the_browser(
             _until(page, lambda: _chat(page, site).status == 503, "requests are refused")
             page.get_by_role("button", name="Remove", exact=True).click()
             page.get_by_role("dialog").get_by_role("button", name="Remove").click()
-            expect(page.locator("main")).to_contain_text("is removed and its keys are forgotten")
+            expect(page.locator("main")).to_contain_text("is removed and its keys are deleted")
             _until(page, lambda: _chat(page, site).status == 404, "the model is off")
     remove = page.get_by_role("button", name="Remove", exact=True)
 

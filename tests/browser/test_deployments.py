@@ -45,19 +45,19 @@ def _add_host(page: Page, name: str) -> str:
 def _deploy(page: Page, name: str, sequences: int, *, model: str = MODEL, engine: str) -> None:
     page.get_by_role("button", name="Deploy a model").press("Enter")
     page.get_by_label("Deployment name").fill(name)
-    page.get_by_label("Model of the catalog").select_option(model)
+    page.get_by_label("Catalog model").select_option(model)
     page.locator("#new-engine").select_option(engine)
     page.locator("#new-kind").select_option("folder")
     page.get_by_label("Repository or folder").fill(str(SHIPPED))
     page.locator("#new-sequences").fill(str(sequences))
     page.get_by_role("button", name="Deploy", exact=True).press("Enter")
-    expect(page.get_by_text(f"Deployment “{name}” is made.")).to_be_visible()
+    expect(page.get_by_text(f"Deployment “{name}” is created.")).to_be_visible()
 
 
 def test_a_model_is_deployed_by_keys_and_removed(site: Site, watch: Watch, tmp_path: Path) -> None:
     page = watch.sign_in(site, size=DESK)
     token = _add_host(page, "desk-1")
-    _until(page, "waits for its agent")
+    _until(page, "waiting for its agent")
     assert token not in page.content()
     with agent(site, token, tmp_path, "desk-1"):
         _until(page, "reports")
@@ -88,7 +88,7 @@ def test_a_model_is_deployed_by_keys_and_removed(site: Site, watch: Watch, tmp_p
 def _remove_deployment(page: Page, name: str) -> None:
     page.get_by_role("button", name=f"Remove {name}").press("Enter")
     page.get_by_role("button", name="Remove the deployment").press("Enter")
-    expect(page.get_by_text(f"Deployment “{name}” drains")).to_be_visible()
+    expect(page.get_by_text(f"Deployment “{name}” is draining")).to_be_visible()
 
 
 def _remove_host(page: Page, name: str) -> None:
@@ -103,10 +103,10 @@ def _add_model(page: Page, name: str) -> None:
     """Add a model to the catalog and publish its price."""
     page.goto("/catalog")
     page.get_by_role("button", name="Add a model").click()
-    page.get_by_label("Name, as requests send it").fill(name)
+    page.get_by_label("Model name in requests").fill(name)
     page.get_by_label("Context window").fill("2048")
-    page.get_by_label("Output by default").fill("16")
-    page.get_by_label("Output at most").fill("16")
+    page.get_by_label("Default output").fill("16")
+    page.get_by_label("Max. output").fill("16")
     page.get_by_role("dialog").get_by_role("button", name="Add", exact=True).click()
     expect(page.get_by_text(f"{name} is added.")).to_be_visible()
     page.get_by_role("button", name="Publish a price").click()

@@ -32,7 +32,7 @@ def test_empty_pages_say_what_to_do_next(site: Site, watch: Watch) -> None:
     next_steps = {
         "/": "Paste this into a terminal",
         # Of all tenants, so a time before any other test's request.
-        "/latency?from=2026-01-02T03:00&to=2026-01-02T04:00": "No data in the 2026-",
+        "/latency?from=2026-01-02T03:00&to=2026-01-02T04:00": "No data from 2026-",
         "/cache": "No prompts in the last 1 hour",
         "/requests": "No requests match",
         "/explore": "No requests reached the gateway",

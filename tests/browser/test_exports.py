@@ -29,7 +29,7 @@ def test_an_export_is_made_watched_and_taken_away(
 ) -> None:
     page = watch.sign_in(site, size=size, dark=dark)
     page.goto("/exports")
-    page.get_by_label("What").select_option("focus")
+    page.get_by_label("Type", exact=True).select_option("focus")
     page.get_by_label("or from").fill("2025-10-01")
     page.get_by_label("to (inclusive)").fill("2025-10-31")
     page.get_by_role("button", name="Create export").click()

@@ -75,13 +75,13 @@ def test_a_node_is_enrolled_approved_and_says_why_it_does_not_serve(
     page.goto("/fleet")
     assert token not in page.content()
     with _node(site, token, "gpu-2", tmp_path) as file:
-        _until(page, "gpu-2", "waits for approval")
+        _until(page, "gpu-2", "waiting for approval")
         assert file.stat().st_mode & 0o777 == 0o600
         page.get_by_role("button", name="Approve gpu-2").focus()
         page.keyboard.press("Enter")
         page.get_by_role("button", name="Approve", exact=True).press("Enter")
-        expect(page.get_by_text("may serve now")).to_be_visible()
-        _until(page, "gpu-2", "digest waits for approval")
+        expect(page.get_by_text("can serve now")).to_be_visible()
+        _until(page, "gpu-2", "digest waiting for approval")
         page.set_viewport_size({"width": 1280, "height": 800})
         fits(page)
         # Nor is anything of the table out of its panel.
@@ -148,7 +148,7 @@ def test_a_pool_is_made_and_a_wrong_one_says_what_is_wrong(site: Site, watch: Wa
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Name").fill("gold")
     # What is wrong is told where it was typed.
-    for least, told in (("3", "3 nodes are configured to be kept warm"), ("1", "is made")):
+    for least, told in (("3", "3 nodes are configured to be kept warm"), ("1", "is created")):
         dialog.get_by_label("Warm nodes").fill(least)
         dialog.get_by_role("button", name="Save").click()
         expect(page.get_by_text(told)).to_be_visible()

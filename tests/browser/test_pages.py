@@ -174,7 +174,7 @@ def test_the_keyboard_opens_a_stage_and_takes_a_picture_of_the_heat_map(
     page.get_by_role("link", name="Region").press("Enter")
     page.wait_for_url(re.compile("by=region"))
     expect(page.locator("#groups tbody th")).to_have_text("local")
-    page.get_by_label("Of", exact=True).select_option("ttft")
+    page.get_by_label("Measure", exact=True).select_option("ttft")
     page.wait_for_url(re.compile("measure=ttft"))
     assert "stage=s5_infer" in page.url and "compare=previous" in page.url
     _drawn(page, "/latency")
@@ -235,7 +235,7 @@ def test_live_figures_follow_traffic_within_seconds_and_can_be_paused(
         page.get_by_role("button", name="Pause").click()
     expect(live).to_have_attribute("data-live-state", "off")
     with page.expect_websocket():
-        page.get_by_role("button", name="Go on").click()
+        page.get_by_role("button", name="Resume").click()
     expect(live).to_have_attribute("data-live-state", "on")
 
 
@@ -301,11 +301,16 @@ def test_a_requests_page_tells_its_whole_story(site: Site, watch: Watch) -> None
     # The last is the line to the client.
     expect(page.locator(".waterfall tbody tr")).to_have_count(len(SPANS) + 1)
     assert page.locator(".waterfall tr.layer:not(.absent)").count() >= 14
+    # Layers that did not run are folded away.
+    absent = page.locator(".waterfall tr.layer.absent").first
+    expect(absent).to_be_hidden()
+    page.get_by_label("show all").press("Space")
+    expect(absent).to_be_visible()
     text = page.locator("main").inner_text()
     for words in (
         "Before the gateway",
         "Node: queue",
-        "Not measured in any stage",
+        "Other (outside all stages)",
         "Route receipt",
         "settle",
     ):

@@ -10,11 +10,14 @@ import pyotp
 import pytest
 from django.contrib.sessions.backends.db import SessionStore
 from django.contrib.sessions.models import Session
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from controlplane.tenants.sign_in.factors import factor_list, factor_remove
 from tests.browser.site import PASSWORD, Site, elsewhere
 from tests.browser.watch import DESK, PHONE, Watch, fits
+
+# What is at least between two fields of a form.
+GAP_PX = 8
 
 
 class LocalSite(Site):
@@ -89,6 +92,7 @@ def test_a_form_survives_the_confirmation(
     page.get_by_role("button", name="Create key").first.press("Enter")
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Label").fill(label)
+    _parts_stand_apart(dialog)
     elsewhere(_confirm_again)
     dialog.get_by_role("button", name="Create key").press("Enter")
     expect(page.get_by_role("heading", name="Confirm it's you")).to_be_visible()
@@ -103,6 +107,18 @@ def test_a_form_survives_the_confirmation(
     page.go_back()
     page.goto("/keys")
     expect(page.get_by_role("row", name=re.compile(label))).to_have_count(1)
+
+
+def _parts_stand_apart(dialog: Locator) -> None:
+    """Fields of the scopes have gaps between them, and a box stands beside its words."""
+    dialog.get_by_text("Scopes, limits and budget").click()
+    parts = [dialog.get_by_label(name) for name in ("Requests per minute", "Tokens per minute")]
+    above, below = (part.locator("..").bounding_box() for part in parts)
+    assert above and below and below["y"] - above["y"] - above["height"] >= GAP_PX
+    words = dialog.get_by_text("Read-only: can list").bounding_box()
+    box = dialog.get_by_label("Read-only: can list").bounding_box()
+    assert words and box
+    assert 0 <= box["y"] + box["height"] / 2 - words["y"] <= words["height"]
 
 
 def _give_password(page: Page, email: str) -> None:

@@ -122,7 +122,7 @@ def test_results_of_tools_are_sent_back(site: Site, watch: Watch) -> None:
     page.get_by_label("You", exact=True).fill("Rain?")
     page.get_by_role("button", name="Send").click()
     expect(page.locator(".calls code")).to_have_text('weather({"city":"Bern"})')
-    page.get_by_label("Result of the tool").fill("dry")
+    page.get_by_label("Tool result").fill("dry")
     page.unroute_all()
     _answers(page, [delta(content="No rain."), "data: [DONE]\n\n"])
     page.get_by_role("button", name="Send").click()

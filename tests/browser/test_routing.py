@@ -64,7 +64,7 @@ def test_pages_are_accessible_and_fit(site: Site, watch: Watch) -> None:
     for path in ("/routing", f"/routing/{version}", f"/routing/{version}/dry-run?hours=6"):
         page.goto(path)
         check(page)
-    expect(page.get_by_role("heading", name="From and to")).to_be_visible()
+    expect(page.get_by_role("heading", name="Moves")).to_be_visible()
 
 
 def test_a_draft_is_written_by_keyboard_and_published(site: Site, watch: Watch) -> None:

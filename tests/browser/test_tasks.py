@@ -133,12 +133,12 @@ def _begin_model(steps: Steps, name: str, server: str, source: str) -> None:
     steps.press("Enter")
     steps.click(page.get_by_role("button", name="Add a model"))
     dialog = page.get_by_role("dialog")
-    dialog.get_by_label("Name, as requests send it").fill(name)
+    dialog.get_by_label("Model name in requests").fill(name)
     steps.choose(dialog.get_by_label("Served by"), server)
     dialog.get_by_label("Repository, folder or URL").fill(source)
     dialog.get_by_label("Context window").fill("2048")
-    dialog.get_by_label("Output by default").fill("16")
-    dialog.get_by_label("Output at most").fill("16")
+    dialog.get_by_label("Default output").fill("16")
+    dialog.get_by_label("Max. output").fill("16")
     for words, rate in (("Input", "0.15"), ("Cached input", "0.05"), ("Output", "0.60")):
         dialog.get_by_label(words, exact=True).fill(rate)
 
@@ -202,8 +202,8 @@ def test_a_model_of_another_server_answers_after_eight_steps(site: Site, watch: 
     page = steps.page
     with hosted_provider() as provider, connector(site):
         _begin_model(steps, "far-away", "url", provider.url)
-        page.get_by_label("Its name there").fill(UPSTREAM)
-        page.get_by_label("Key of the server").fill(SECRET)
+        page.get_by_label("Model name on the server").fill(UPSTREAM)
+        page.get_by_label("API key").fill(SECRET)
         check(page)
         _answers(steps)
         assert SECRET not in page.content()

@@ -82,7 +82,7 @@ def test_what_is_wrong_is_told_where_it_was_typed_and_no_secret_is_repeated(staf
     wrong = act(staff, connection, "offer", **{**PRICED, "m0-sale_input_pico": "cheap"})
     assert "Must be dollars per million tokens" in wrong
     part = {**PRICED, "m0-purchase_cached_pico": ""}
-    assert "Give all three prices" in act(staff, connection, "offer", **part)
+    assert "Enter all three prices" in act(staff, connection, "offer", **part)
     dear = {**PRICED, "m0-purchase_cached_pico": "9"}
     assert "Must not be above" in act(staff, connection, "offer", looked="1", **dear)
     assert "8 to 500" in act(staff, connection, "key", secret="short")
@@ -111,7 +111,7 @@ def test_keys_are_rotated_and_the_connection_goes(staff: Client) -> None:
         act(staff, connection, "key", secret=secret)
     old, page = ConnectionKey.objects.earliest("id"), f"/connections/connection_{connection.id.hex}"
     assert "Retire one of them" in staff.get(page).content.decode()
-    assert "is forgotten" in act(staff, connection, "retire", key=f"connectionkey_{old.id.hex}")
+    assert "is deleted" in act(staff, connection, "retire", key=f"connectionkey_{old.id.hex}")
     assert "is disabled" in act(staff, connection, "switch")
     assert "is enabled" in act(staff, connection, "switch")
     assert "No longer chosen: gpt-4o" in act(staff, connection, "choose", others="")

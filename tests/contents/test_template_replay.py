@@ -102,8 +102,8 @@ def test_the_page_replays_for_readers_and_shows_the_live_version_beside(
 ) -> None:
     alice, bob = signed_in(cast.alice), signed_in(cast.bob)
     path = "/templates/support/2"
-    assert "Replay of kept requests" in alice.get(path).content.decode()
-    assert "Replay of kept requests" not in bob.get(path).content.decode()
+    assert "Replay of stored requests" in alice.get(path).content.decode()
+    assert "Replay of stored requests" not in bob.get(path).content.decode()
     shown = alice.post(f"{path}/replay", {"project": cast.project.id.hex}).content.decode()
     assert "this version refuses 1" in " ".join(shown.split())
     assert "Answer this in one word: When?" in shown

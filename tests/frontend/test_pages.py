@@ -77,6 +77,10 @@ def test_every_page_opens_empty(cast: Cast, path: str) -> None:
 def test_nothing_sent_yet_shows_what_to_paste(cast: Cast) -> None:
     text = signed_in(cast.alice).get("/").content.decode()
     assert "curl -N http://testserver/v1/chat/completions" in text
+    # Charts of nothing are a sentence, not the room of a chart.
+    assert text.count('class="plot none"') == text.count('<figure class="panel">') > 0
+    past = "/cache?from=2026-01-02T03:00&to=2026-01-02T04:00"
+    assert "No prompts from 2026-01-02 03:00" in signed_in(cast.alice).get(past).content.decode()
 
 
 def test_a_user_without_organization_is_told_what_to_do(cast: Cast) -> None:
@@ -138,7 +142,11 @@ def test_another_organization_can_be_chosen_only_by_its_members(cast: Cast) -> N
     membership_set(actor=cast.charlie, organization=cast.other, user=cast.bob, role=Role.VIEWER)
     bob, alice = signed_in(cast.bob), signed_in(cast.alice)
     assert bob.post("/organization", {"organization": str(cast.other.id)}).status_code == 302
-    assert bob.get("/keys").status_code == 403
+    refused = bob.get("/keys")
+    assert refused.status_code == 403
+    told = " ".join(refused.content.decode().split())
+    assert "This needs the role owner, admin or developer in Other." in told
+    assert '<nav class="nav" aria-label="Pages">' in told
     assert alice.post("/organization", {"organization": str(cast.other.id)}).status_code == 404
     assert alice.post("/organization", {"organization": "x"}).status_code == 404
 

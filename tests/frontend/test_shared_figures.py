@@ -24,6 +24,7 @@ def test_members_see_figures_of_all_tenants_unless_the_operator_shares_none(cast
     with override_settings(SHARED_FIGURES=False):
         for path in (*SHARED, stage_map):
             assert bob.get(path).status_code == 403, path
+        assert "Only staff of this installation" in bob.get("/latency").content.decode()
         page = bob.get("/").content.decode()
         assert "The seven stages" not in page and "/latency" not in page
         cast.alice.is_staff = True

@@ -106,7 +106,7 @@ def test_the_page_shows_the_same_and_keeps_the_question_in_its_address(cast: Cas
     client = signed_in(cast.stella)
     page = client.get("/insights/capacity", {"days": 1, "rate": 1_000, "nodes": 3})
     text = page.content.decode()
-    assert page.status_code == 200 and "breaks first" in text and "no price" not in text
+    assert page.status_code == 200 and ">bottleneck<" in text and "no price" not in text
     assert re.search('<input [^>]*name="rate"[^>]* value="1000"', text)
     told = client.get("/insights/capacity.csv", {"days": 1, "rate": 1_000, "nodes": 3})
     lines = dict(line.split(",")[1:] for line in told.content.decode().splitlines())
@@ -158,7 +158,7 @@ def test_a_worksheet_is_kept_for_a_quarter_and_compared_with_what_came(cast: Cas
     assert compared["in"] == (pytest.approx(asked["in"]), pytest.approx(asked["in"]))
     assert compared["nodes"] == (2.0, None)
     page = stella.get(f"/insights/capacity/{kept['id']}").content.decode()
-    assert "after the sale" in page and "Foreseen" in page
+    assert "after the sale" in page and "Forecast" in page
     sheet = stella.get("/insights/capacity", {"days": 1}).content.decode()
     assert f"/insights/capacity/{kept['id']}" in sheet
     posted = stella.post("/insights/capacity/keep", {"pool": POOL, "days": 1, "quarter": quarter})

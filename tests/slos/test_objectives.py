@@ -106,7 +106,7 @@ def test_a_new_target_keeps_the_counts_and_a_new_threshold_begins_a_version(cast
     assert faster.version == 2
     found = selectors.burn_down(actor=cast.bob, organization=cast.acme.id, objective_id=made.id)
     assert [mark.text for mark in found.marks] == [
-        "made",
+        "objective created",
         "target 99 % to 99.5 %",
         "threshold 500 ms to 300 ms",
     ]

@@ -64,8 +64,7 @@ def time_axis(times: Sequence[datetime]) -> dict[str, Any]:
     return {
         "type": "date",
         "gridcolor": "--line",
-        "title": {"text": "UTC", "standoff": 8},
-        # Two lines of labels, where the day changes, would be written over the title.
+        # Two lines of labels, where the day changes, would be cut.
         "automargin": True,
         "range": [times[0].isoformat(), times[-1].isoformat()] if times else None,
     }

@@ -123,7 +123,7 @@ def _lines(
         for number, name in enumerate(STAGE_NAMES, start=1)
     ]
     made: list[list[Line]] = [[] for _ in shares]
-    for name, words, color, dash in [*looks, (UNATTRIBUTED, "Unattributed", NONE, "dot")]:
+    for name, words, color, dash in [*looks, (UNATTRIBUTED, "Other", NONE, "dot")]:
         columns = columns_of(pick(steps, name), times, shares)
         for lines, values in zip(made, columns, strict=True):
             lines.append(Line(words, values, color, dash))

@@ -99,7 +99,7 @@ def test_a_dry_run_and_a_shadow_say_who_and_when(
     shown = text(alice, "/limits/changes/1/dry-run?hours=1")
     assert "<dt>Newly refused</dt><dd>2</dd>" in shown
     for title in (
-        "Limits of the draft that refuse",
+        "Limits that refuse with draft",
         "Writes to stores",
         "Projects",
         "Models",
@@ -148,15 +148,15 @@ def test_prices_are_drafted_from_a_models_page(cast: Cast) -> None:
     stella = signed_in(cast.stella)
     price = {"input_pico": "0.2", "cached_pico": "0.02", "output_pico": "0.8"}
     fields = {"act": "price", "looked": "1", "later": "1", **price}
-    more = {"batch_permille": "1000", "priority_permille": "1000", "project": ""}
+    more = {"batch_permille": "1", "priority_permille": "1.5", "project": ""}
     made = stella.post("/catalog/act/small", {**fields, **more})
     assert made.status_code == 302 and made["Location"] == "/catalog/changes/1", made.content
     store([asked(cast, "small", cost_nano=24_240)])
     shown = text(stella, "/catalog/changes/1/dry-run")
     assert "<dt>Changed</dt><dd>1</dd>" in shown and ">Organizations<" in shown
-    assert "input, USD per million tokens: <del>0.10</del> → <ins>0.20</ins>" in text(
-        stella, "/catalog/changes/1"
-    )
+    draft = text(stella, "/catalog/changes/1")
+    assert "input, USD per million tokens: <del>0.10</del> → <ins>0.20</ins>" in draft
+    assert "high-priority multiplier: <del>×1</del> → <ins>×1.5</ins>" in draft
     assert stella.post("/catalog/changes/1/shadow", {"revision": 1}).status_code == 404
     stella.post("/catalog/changes/1/publish", {"revision": 1})
     assert PriceChanges(cast.stella).in_force() is not None

@@ -119,10 +119,10 @@ def test_processes_are_gone_and_forgotten(
 
 def test_the_page_says_what_needs_a_look(cast: Cast, door: Redis) -> None:
     stella = signed_in(cast.stella)
-    assert "all parts are well" in stella.get("/map").content.decode()
+    assert "all parts are healthy" in stella.get("/map").content.decode()
     lives_put([_gateway(problem="PostgreSQL cannot be <reached>")])
     text = stella.get("/map").content.decode()
-    assert "needs a look" in text and "degraded" in text
+    assert "needs attention" in text and "degraded" in text
     assert "PostgreSQL cannot be &lt;reached&gt;" in text
 
 

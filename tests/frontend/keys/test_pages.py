@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import uuid
 
@@ -17,6 +18,7 @@ from tests.support.people import Cast, make_cast, signed_in
 from tests.support.rules import make_models
 
 pytestmark = pytest.mark.usefixtures("database")
+REFUSED = re.compile(r'<script id="refused" type="application/json">(.*?)</script>', re.DOTALL)
 SECRET = re.compile(r"sk_sluice_\w{12}_\w{43}_\w{6}")
 
 
@@ -85,6 +87,8 @@ def test_rotation_shows_the_new_secret_once_and_links_both() -> None:
     assert secret and secret[0] not in bob.get("/keys").content.decode()
     new, old = apikey_list(user=cast.bob)
     assert new.replaces == old and "replaced by a new key" in page
+    listed = bob.get("/requests").content.decode()
+    assert f">{new.redacted[-5:]} k<" in listed and f">{old.redacted[-5:]} k<" in listed
     assert new.id.hex in bob.get(f"/keys/{old.id.hex}").content.decode()
     assert old.id.hex in bob.get(f"/keys/{new.id.hex}").content.decode()
     again = bob.post(f"/keys/{key.id.hex}/rotate", follow=True).content.decode()
@@ -132,10 +136,12 @@ def test_limits_are_seen_by_all_and_set_by_who_may() -> None:
     assert rate_limit_map(user=cast.bob)[cast.project.id].concurrency == 3
     seen = bob.get("/limits").content.decode()
     assert "No limits yet" not in seen and "<dialog" not in seen.partition("</main>")[0]
-    refused = (({"concurrency": "0"}, "Concurrent requests"), ({"subject": "x"}, "subject"))
-    for wrong, field in refused:
+    assert "Your role cannot set limits; ask an owner or admin." in seen
+    for wrong in ({"concurrency": "0"}, {"subject": "x"}):
         told = alice.post("/limits/set", {**wanted, **wrong}, follow=True).content.decode()
-        assert f"{field}:" in told
+        kept = json.loads(REFUSED.findall(told)[0])
+        assert kept["errors"].keys() == wrong.keys()
+        assert kept["fields"]["concurrency"] == [wrong.get("concurrency", "3")]
     foreign = {**wanted, "subject": str(cast.other_project.id)}
     assert alice.post("/limits/set", foreign).status_code == 404
 
@@ -156,4 +162,4 @@ def test_limits_of_each_end_user_and_of_a_model_are_set_beside_the_others() -> N
         assert f'title="{name}"' in told
     for wrong in ({"model": "m-2"}, {"model": "m-1", "per_user": "1"}):
         told = alice.post("/limits/set", {**wanted, **wrong}, follow=True).content.decode()
-        assert "model: Must be the name of a model" in told
+        assert "Model: Must be the name of a model" in told

@@ -157,3 +157,11 @@ def test_every_panel_has_a_name_of_its_own_and_rows_under_its_head() -> None:
     names = [panel.name for panel in made.panels]
     assert len(set(names)) == len(names)
     assert all(len(row) == len(panel.head) for panel in made.panels for row in panel.rows())
+
+
+def test_percentiles_have_a_colour_each_and_charts_of_nothing_no_place_for_axes() -> None:
+    made = _made({name: _histogram(1_000) for name in ("ttft", "tokens_per_s", "inter_token")})
+    drawn = {one.name: one.as_json()["data"] for one in made.figures}
+    for name in ("buckets", "speed", "inter_token"):
+        assert len({trace["line"]["color"] for trace in drawn[name]}) == 3, name
+    assert {one.name for one in made.figures if one.empty} >= {"heat", "stages", "phases"}

@@ -36,7 +36,7 @@ def test_an_alias_is_a_rule_and_goes_again(cast: Cast) -> None:
     assert aliases_of("tiny") == ["small"] and aliases_of("other") == []
     assert [rule.name for rule in rules_of(ruleset_in_force())] == ["first", "alias-small"]
     shown = signed_in(cast.alice).get("/catalog/of/tiny").content.decode()
-    assert "Also called" in shown and "small" in shown
+    assert "<dt>Aliases</dt>" in shown and "small" in shown
     assert "no longer leads" in _act(staff, "tiny", act="unalias", alias="small")
     assert [rule.name for rule in rules_of(ruleset_in_force())] == ["first"]
     assert "is no alias of tiny" in _act(staff, "tiny", act="unalias", alias="small")

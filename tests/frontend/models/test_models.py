@@ -23,7 +23,7 @@ JSON = "application/json"
 RATES = {"input_pico": "150000", "cached_pico": "30000", "output_pico": "600000"}
 USD = {"input_pico": "0.15", "cached_pico": "0.03", "output_pico": "0.60"}
 NODE = {"server": "node"}
-TIMES = {"batch_permille": "500", "priority_permille": "2000"}
+TIMES = {"batch_permille": "0.5", "priority_permille": "2"}
 ADDED = {
     "name": "org/big:1", "task": "generate", "pool": "default", "context_window": "32768",
     "output_tokens_default": "512", "output_tokens_max": "4096", "images_max": "0",
@@ -65,15 +65,16 @@ def test_a_model_is_added_priced_and_switched_off_on_the_pages(cast: Cast) -> No
     published = _act(staff, "org/big:1", act="price", looked="1", **USD, **TIMES)
     assert "Version 1 of org/big:1 applies from now on" in published
     assert _versions("org/big:1") == [(1, None, 150_000, 500)]
+    assert ">×0.5<" in published and ">×2<" in published and 'value="0.5"' in published
     seen = developer.get("/catalog").content.decode()
     assert "org/big:1" in seen
     assert "no node serves it" in seen
     assert ">0.15<" in seen
     assert "Add a model" not in seen
-    assert "switched off" in _act(staff, "org/big:1", act="switch")
+    assert "disabled" in _act(staff, "org/big:1", act="switch")
     assert "org/big:1" not in developer.get("/catalog").content.decode()
     assert developer.get("/catalog/of/org/big:1").status_code == 404
-    assert "switched on" in _act(staff, "org/big:1", act="switch")
+    assert "is enabled" in _act(staff, "org/big:1", act="switch")
     assert developer.get("/catalog/of/org/big:1").status_code == 200
 
 
@@ -119,14 +120,14 @@ def test_a_model_is_added_with_its_price_and_what_serves_it(cast: Cast) -> None:
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ({"server": "folder", "source": ""}, "Say where the model is."),
+        ({"server": "folder", "source": ""}, "Enter where the model is."),
         ({"server": "folder", "source": "models"}, "absolute"),
         ({"server": "url", "source": "ftp://x"}, "Must be a URL that begins with https://"),
         ({"server": "url", "source": "https://x", "secret": "short"}, "Must be 8 to 500"),
         ({"server": "url", "source": "https://x", "cached_pico": "9"}, "Must not be above"),
         ({"server": "url", "source": "https://x", "output_tokens_max": "0"}, "at least 1"),
         ({"server": "url", "source": "https://x", "name": "tiny"}, "in the catalogue already"),
-        ({"cached_pico": ""}, "Give all three prices, or none for now."),
+        ({"cached_pico": ""}, "Enter all three prices, or leave all blank."),
     ],
 )
 def test_nothing_is_added_where_a_part_of_it_is_wrong(

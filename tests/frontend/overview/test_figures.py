@@ -143,11 +143,11 @@ def test_without_drafts_there_is_no_rate_of_them() -> None:
     assert (cells["drafts"].text, cells["drafts.tokens"].text) == ("–", "no speculative tokens")
 
 
-@pytest.mark.parametrize(("took_us", "words"), [(4_000, "within"), (6_000, "over")])
+@pytest.mark.parametrize(("took_us", "words"), [(4_000, "within budget"), (6_000, "over budget")])
 def test_a_stage_is_held_against_its_budget(took_us: int, words: str) -> None:
     made = _made(Point(START, everyone={"s1_admission": _histogram(*[took_us] * 30)}))
     assert _cells(made)["s1_admission.verdict"].text == words
-    assert made.stages[0].over == (words == "over")
+    assert made.stages[0].over == (words == "over budget")
 
 
 def test_too_few_values_are_not_judged() -> None:
@@ -213,14 +213,14 @@ def test_the_period_before_is_told_beside_each_figure_as_a_rate_and_a_change() -
     assert cells["errors.before"].text == "before: 1.11 % (-50 %)"
     assert cells["ttft.p50.before"].text.startswith("before: p50 100 ms · p95 100 ms")
     assert cells["ttft.p50.before"].text.endswith("(+100 %)")
-    assert cells["inter_token.p50.before"].text == "before: nothing recorded"
+    assert cells["inter_token.p50.before"].text == "previous period: no data"
     lines = {line.name for one in _made(now, before={START: then}).figures for line in one.lines}
     assert {"requests of the previous period", "p95 of the previous period"} <= lines
 
 
 def test_time_in_no_stage_is_a_row_of_its_own_without_a_budget() -> None:
     made = _made(Point(START, everyone={"unattributed": _histogram(*[350] * 30)}))
-    assert made.stages[-1].label == "Unattributed"
+    assert made.stages[-1].label == "Other"
     assert _cells(made)["unattributed.p95"].text == "0.350"
     assert _cells(made)["unattributed.verdict"].text == "–"
 

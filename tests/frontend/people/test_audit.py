@@ -11,9 +11,11 @@ import pytest
 
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.permissions import Role
+from controlplane.slos.services import objective_create
 from controlplane.tenants.keys import apikey_create
 from controlplane.tenants.people.services import membership_set
 from frontend.people.audit_views import COLUMNS, ROWS
+from tests.support.objectives import draft
 from tests.support.people import Cast, make_cast, signed_in
 
 FORMULA = "=HYPERLINK(1)"
@@ -43,6 +45,15 @@ def test_a_row_says_who_what_and_from_where(cast: Cast) -> None:
     text = text_of(signed_in(cast.alice).get("/audit", {"action": "membership"}))
     assert "alice@example.org" in text and "membership.set" in text and "Membership" in text
     assert "<del>developer</del>" in text and "<ins>finance</ins>" in text
+
+
+def test_figures_are_told_with_their_units(cast: Cast) -> None:
+    objective_create(actor=cast.alice, organization=cast.acme.id, draft=draft(target_ppm=950_000))
+    text = text_of(signed_in(cast.alice).get("/audit"))
+    assert re.search(r">target</span>\s*<ins>95 %</ins>", text) and "950000" not in text
+    assert "<ins>yes</ins>" in text and "<ins></ins>" not in text
+    # What a new thing is made of is folded: a row stays one line.
+    assert re.search(r"<details>\s*<summary>\d\d values</summary>", text)
 
 
 def test_search_paging_and_the_empty_answer(cast: Cast) -> None:

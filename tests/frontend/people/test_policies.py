@@ -49,7 +49,7 @@ def test_what_is_typed_is_saved_and_shown_again(cast: Cast) -> None:
     ("fields", "said"),
     [
         ({"tools_max": "many"}, "Tools max: Must be a whole number."),
-        ({"patterns": "staff ACME"}, "Write a name, mask or refuse, and the pattern"),
+        ({"patterns": "staff ACME"}, "Enter a name, mask or refuse, and a pattern"),
         ({"patterns": "a mask (?=x)"}, "RE2 does not take the pattern"),
         ({"patterns": "a hide x"}, "Invalid enum value"),
     ],

@@ -84,7 +84,7 @@ def test_a_slow_request_names_pace_batch_and_who_shared_its_node(cast: Cast) -> 
     # Another tenant is counted, and neither linked nor named.
     assert "1 other request, some of 1 other organization" in text
     assert "1 other request was on its node" in text
-    assert "node-1" not in text and "98" not in text.partition("Beside it on the node")[0][-900:]
+    assert "node-1" not in text and "98" not in text.partition("Also on the node")[0][-900:]
     assert 'data-label="Rank"' in text and "longest" in text
 
 
@@ -100,12 +100,12 @@ def test_without_shared_figures_it_is_for_staff_alone(cast: Cast) -> None:
     slow = public_id("req", _write(cast))
     with override_settings(SHARED_FIGURES=False):
         text = signed_in(cast.alice).get(f"/requests/{slow}").content.decode()
-    assert "causes-title" not in text and "Beside it on the node" not in text
+    assert "causes-title" not in text and "Also on the node" not in text
 
 
 def test_an_hour_of_few_requests_says_so(cast: Cast) -> None:
     text = _page(cast, cast.alice, _write(cast, usual=3))
-    assert "Too few requests of that hour to compare with" in text
+    assert "Too few requests in that hour to compare with" in text
 
 
 def test_a_request_that_no_model_served_has_no_causes(cast: Cast) -> None:

@@ -60,12 +60,12 @@ def _told(record: RequestRecord, **known: Any) -> dict[str, str]:
 def test_an_ordinary_request_is_told_from_key_to_booking() -> None:
     lines = [_line("hold", 183_600, budgets=[uuid.uuid4()]), _line("settle", 46_320)]
     told = _told(_record(), lines=lines, receipt=Receipt(why="node-1 was the only node with room."))
-    assert list(told) == ["Admitted", "Routed", "Placed", "Ended", "Priced", "Booked"]
+    assert list(told) == ["Admitted", "Routed", "Placed", "Ended", "Priced", "Charged"]
     assert "“nightly” of project web" in told["Admitted"]
     assert "$0.000184, was held in 1 budget." in told["Admitted"]
     assert "136 not cached x $0.150 + 64 cached x $0.0300 + 40 out x $0.600" in told["Priced"]
     assert "= $0.000046320" in told["Priced"]
-    assert "$0.000137 of the hold was released" in told["Booked"]
+    assert "$0.000137 of the hold was released" in told["Charged"]
 
 
 def test_rules_queues_and_retries_are_told_in_their_order() -> None:
@@ -199,12 +199,12 @@ def test_late_expired_released_and_reversed_lines_have_their_words() -> None:
     back = JournalEntry(amount=1_000, reason="wrong model", actor_label="alice")
     lines = [_line("hold", 9_000), _line("expire", 9_000), _line("late", 7_000, source="estimate")]
     told = _told(_record(), lines=lines, reversals=[back])
-    assert "expired: gateway and node did not report" in told["Booked"]
-    assert "charged later, from the node's report" in told["Booked"]
-    assert "$0.00000100 was reversed by alice: wrong model" in told["Booked"]
+    assert "expired: gateway and node did not report" in told["Charged"]
+    assert "charged later, from the node's report" in told["Charged"]
+    assert "$0.00000100 was reversed by alice: wrong model" in told["Charged"]
     assert "estimated from the text" in told["Priced"]
-    assert "released: nothing was" in _told(_record(), lines=[_line("release", 9_000)])["Booked"]
-    assert "The hold is not resolved" in _told(_record(), lines=[_line("hold", 9_000)])["Booked"]
+    assert "released: nothing was" in _told(_record(), lines=[_line("release", 9_000)])["Charged"]
+    assert "The hold is not resolved" in _told(_record(), lines=[_line("hold", 9_000)])["Charged"]
 
 
 def test_the_page_tells_it_and_shows_what_was_given_back(database: str) -> None:

@@ -106,8 +106,8 @@ def test_rules_are_told_in_words(cast: Cast, stella: Client) -> None:
         " Acme · web and key tag is one of x, y and priority = high and prompt ≥ 8,000 tokens"
     ) in text
     assert "75 % large or 25 % small, waits up to 5 s" in text
-    assert "else small in default, does not wait" in text
-    assert "otherwise refuse" in text
+    assert "else small in default, no waiting" in text
+    assert "otherwise reject" in text
     assert "deadline 60 s degrade order 3" in text
 
 

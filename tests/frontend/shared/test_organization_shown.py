@@ -35,6 +35,8 @@ def test_a_new_membership_changes_nothing_of_what_is_shown(cast: Cast) -> None:
         "SELECT o.name FROM projects p JOIN organizations o ON o.id = p.organization_id"
         " WHERE p.name = 'pages'"
     ) == [("Acme",)]
+    # Neither does it change where the next sign-in leads.
+    assert "projects of Acme" in signed_in(cast.alice).get("/projects").content.decode()
 
 
 def test_a_form_of_a_page_left_behind_by_another_tab_is_refused(cast: Cast) -> None:

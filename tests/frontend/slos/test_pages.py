@@ -97,6 +97,8 @@ def test_staff_see_the_installation_and_its_alerts(cast: Cast, alice: Client) ->
     runbook = page(alice, f"/runbooks/{made.runbook}")
     assert "Firing since" in runbook and "times as fast as it may" in runbook
     assert f"/slos/{public_id('objective', made.id)}?alert=" in runbook
+    # From where it was made to now: no line before that, and no moment twice.
+    assert len({moment for moment, _ in burn}) == len(burn)
     # A member who runs nothing sees neither it nor its alert.
     bob = signed_in(cast.bob)
     assert "Firing since" not in page(bob, f"/runbooks/{made.runbook}")
@@ -135,7 +137,7 @@ def test_objectives_go_out_and_in_as_openslo(cast: Cast, alice: Client) -> None:
     assert "apiVersion: openslo/v1" in text
     form = {"of": "installation", "yaml": text}
     told = alice.post("/slos/openslo", form, follow=True).content.decode()
-    assert "1 made, 0 changed" in told
+    assert "1 created, 0 updated" in told
     assert page(alice, "/slos/openslo?of=installation") == text
     told = alice.post("/slos/openslo", form | {"yaml": "{"}, follow=True).content.decode()
     assert "Yaml: Invalid YAML" in told

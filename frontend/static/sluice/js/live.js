@@ -102,7 +102,7 @@ function open() {
 
 toggle.addEventListener("click", () => {
   paused = !paused;
-  toggle.textContent = paused ? "Go on" : "Pause";
+  toggle.textContent = paused ? "Resume" : "Pause";
   toggle.setAttribute("aria-pressed", String(paused));
   if (paused) { close(); setState("off", "paused"); } else open();
 });

@@ -40,11 +40,13 @@ function drawNothing(holder) {
   words.className = "plot-wait";
   words.textContent = NO_DATA;
   holder.replaceChildren(words);
+  holder.classList.add("none");
 }
 
 function draw(holder, figure) {
   holders.set(holder, figure);
   if (!figure.data.some((trace) => hasValue(trace.z ?? trace.y ?? []))) { drawNothing(holder); return; }
+  holder.classList.remove("none");
   if (!plotly) return;
   const probe = document.createElement("span");
   holder.append(probe);

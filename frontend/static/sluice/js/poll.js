@@ -92,7 +92,7 @@ part.addEventListener("htmx:afterRequest", (event) => {
 
 toggle.addEventListener("click", () => {
   paused = !paused;
-  toggle.textContent = paused ? "Go on" : "Pause";
+  toggle.textContent = paused ? "Resume" : "Pause";
   toggle.setAttribute("aria-pressed", String(paused));
   setState(paused ? "off" : "on", paused ? "paused" : "live");
 });

@@ -18,7 +18,7 @@ function differenceOf(first, second) {
   const most = Math.min(one.length, other.length);
   let [start, end] = [0, 0];
   while (start < most && one[start] === other[start]) start += 1;
-  if (start === one.length && start === other.length) return "Both answers say the same.";
+  if (start === one.length && start === other.length) return "Both answers are the same.";
   while (end < most - start && one.at(-1 - end) === other.at(-1 - end)) end += 1;
   const [was, is] = [one, other].map((words) => words.slice(start, words.length - end));
   return `The answers agree in ${start + end} words; the first has ${quoted(was)} where the second has ${quoted(is)}.`;
