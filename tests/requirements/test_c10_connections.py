@@ -84,9 +84,7 @@ def test_csv_is_read_or_its_line_is_named(staff: Client) -> None:
         given = {"act": "amounts", "csv": csv}
         return staff.post(act, given, follow=True).content.decode()
 
-    assert "2 amounts are saved" in enter(
-        "day,model,usd\n2025-10-03,gpt-beta,1\n2025-10-04,x,2\n"
-    )
+    assert "2 amounts are saved" in enter("day,model,usd\n2025-10-03,gpt-beta,1\n2025-10-04,x,2\n")
     assert "Line 2 must be" in enter("2025-10-03,gpt-beta,1\n03.10.2025,x,2\n")
     assert "no day" in enter("2025-02-30,x,2\n")
     tomorrow = datetime.now(UTC).date() + timedelta(days=1)
