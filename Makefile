@@ -109,7 +109,7 @@ test-postgres: $(RUN_STAMP) $(DEV_STAMP) ## What asks PostgreSQL, on another rel
 	SLUICE_TEST_POSTGRES=$(PG) $(PY) $(PYTEST) $(wildcard $(addprefix tests/,batches billing blueprint \
 		bridge catalog composed connections core fleet hosts insights quotas routing slos telemetry tenants))
 
-test-matrix: $(RUN_STAMP) $(DEV_STAMP) $(RELEASES_STAMP) ## Ledger, limits and jobs on PostgreSQL 15 to 18, Redis 6.2 to 8.2 and valkey (installs them, 0.5 GB)
+test-matrix: $(RUN_STAMP) $(DEV_STAMP) $(RELEASES_STAMP) ## Ledger, limits and jobs on PostgreSQL 15 to 18, Redis 6.2 to 8.2 and Valkey (installs them, 0.5 GB; ON=Valkey: on that alone)
 	TEST_PROCESSES=$(TEST_PROCESSES) $(PY) -m tests.stores.releases $(ON)
 
 test-install: $(RUN_STAMP) $(DEV_STAMP) $(DOCS_STAMP) ## The wheel in an empty environment, from its installation to the first token, timed
