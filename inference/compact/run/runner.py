@@ -24,7 +24,7 @@ from inference.compact.run.eager import EagerModel
 from inference.compact.run.graphs import can_record, recorded_if_possible
 from inference.compact.run.memory import CudaMemory, DeviceMemory, with_what_is_free
 from inference.compact.run.native import load_native
-from inference.compact.run.threads import Threads
+from inference.compact.run.threads import Threads, keep_memory
 from inference.compact.sampling.drawn import Drawn
 from inference.compact.sampling.sampler import Sampler
 from inference.compact.schedule.outputs import SampledToken
@@ -53,6 +53,8 @@ class Runner:
         self.sampler = Sampler(Uploader(placement.device))
         whole = torch.get_num_threads()
         by_torch = placement.device == "cpu" and placement.kernels == "torch"
+        if by_torch:
+            keep_memory()
         self.threads = Threads(whole) if by_torch and whole > 1 else None
 
     @classmethod

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
-from inference.compact.run.threads import FIRST, TRY_EVERY, Threads
+from inference.compact.run.threads import FIRST, TRY_EVERY, Threads, keep_memory
 
 WHOLE = 3
+# Together more than glibc keeps by itself.
+TENSOR_BYTES, TENSORS = 2 << 20, 40
 
 
 @pytest.fixture(autouse=True)
@@ -63,3 +67,15 @@ def test_the_other_number_is_tried_now_and_then() -> None:
     machine = _Machine({(8, 1): 1.0, (8, WHOLE): 2.0})
     found = machine.steps(8, 10 * TRY_EVERY)
     assert found.count(WHOLE) == 9 + FIRST
+
+
+def test_memory_that_a_step_frees_is_kept_for_the_next_one() -> None:
+    keep_memory()
+    made = [torch.ones(TENSOR_BYTES, dtype=torch.uint8) for _ in range(TENSORS)]
+    held = _resident_bytes()
+    del made
+    assert held - _resident_bytes() < TENSOR_BYTES
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
