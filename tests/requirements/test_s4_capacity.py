@@ -31,22 +31,23 @@ FACTS = {"takes_jobs": True, "credits": SLOTS, "active": 0, "kv_blocks": BLOCKS}
 
 @pytest.fixture
 def cast(database: str) -> Cast:
-    """An organization with three hours of traffic, and one node that is ready."""
+    """An organization with three hours of traffic; of two ready nodes one serves its model."""
     made = make_cast()
     make_models(MODEL)
     draft = PoolDraft(name=POOL, card_hour_micro=2_500_000, cards_per_node=2)
     pool_set(actor=OPERATOR, draft=draft)
     key = apikey_create(actor=made.alice, project=made.project, label="nightly")
-    node = node_credential_create(actor=OPERATOR, name="node-1", pool=POOL)
-    rows(
-        "UPDATE nodes SET state = 'connected', facts = %s WHERE id = %s",
-        json.dumps({"block_size": BLOCK_TOKENS}), node.credential.node_id,
-    )  # fmt: skip
-    rows(
-        "INSERT INTO node_links (node_id, gateway, facts, seen_at)"
-        " VALUES (%s, 'g', %s, now() + interval '1 hour')",
-        node.credential.node_id, json.dumps(FACTS),
-    )  # fmt: skip
+    for name, model in (("node-1", MODEL), ("node-2", "another")):
+        node = node_credential_create(actor=OPERATOR, name=name, pool=POOL)
+        rows(
+            "UPDATE nodes SET state = 'connected', facts = %s WHERE id = %s",
+            json.dumps({"block_size": BLOCK_TOKENS, "models": [model]}), node.credential.node_id,
+        )  # fmt: skip
+        rows(
+            "INSERT INTO node_links (node_id, gateway, facts, seen_at)"
+            " VALUES (%s, 'g', %s, now() + interval '1 hour')",
+            node.credential.node_id, json.dumps(FACTS),
+        )  # fmt: skip
     write_history(made, key.key, MODEL)
     return made
 

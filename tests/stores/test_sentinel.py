@@ -78,11 +78,13 @@ async def followed(product: Product, watched: Watched, sentinel: int) -> None:
     assert "Redis: " in doctor_says({}) and "away" not in doctor_says({})
 
 
-def test_the_live_map_dials_the_master_whichever_sentinel_is_away(sentinel: int) -> None:
+def test_the_live_map_dials_the_master_whichever_sentinel_is_away(
+    watched: Watched, sentinel: int
+) -> None:
     away = reserve_port()
     places = f"{HOST}:{away},{HOST}:{sentinel}"
-    for named, port in ((places, _port_of(sentinel, "MASTER")), (f"{HOST}:{away}", away)):
-        url = f"{SENTINEL_SCHEME}://{redis_login()}{named}/{MASTER}/0"
+    for named, port in ((places, watched.master(sentinel)), (f"{HOST}:{away}", away)):
+        url = f"{SENTINEL_SCHEME}://{redis_login()}{named}/{MASTER}/0?{LOGIN}"
         with override_settings(REDIS_URL=url):
             found = dials.redis_target()
         assert (found.kind, found.host, found.port) == (dials.REDIS, HOST, port)
