@@ -5,6 +5,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
+from controlplane.billing.ledger.accounts import account_text
 from controlplane.billing.ledger.hours import sealed_through
 from controlplane.billing.ledger.selectors import (
     account_list,
@@ -28,7 +29,8 @@ def ledger(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """The books; of one account, where the URL names it, with its lines."""
     actor, organization = viewer.user, viewer.organization.id
     known = in_time(lambda: account_list(actor=actor, organization=organization))
-    account = next((one for one in known or () if one.name == request.GET.get("account")), None)
+    named = request.GET.get("account")
+    account = next((one for one in known or () if account_text(one.name) == named), None)
     wanted = account.name if account else ""
     of: dict[str, Any] = {"actor": actor, "organization": organization, "account": wanted}
     entries = entry_list(**of, ask=page_asked(request, "entry"))

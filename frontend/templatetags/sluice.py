@@ -90,6 +90,7 @@ def account(name: str) -> str:
     return kind.capitalize() if not of or of.startswith("org_") else f"{kind.capitalize()} · {of}"
 
 
+register.filter("public_account", account_text)
 register.filter("cents", cents_text)
 register.filter("usd_pico", pico_text)
 register.filter("usd_unit", unit_text)
