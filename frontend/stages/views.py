@@ -1,17 +1,15 @@
-"""Stages: who owns each of the seven, its budget beside what it takes, and the runbooks."""
+"""Stages: who owns each of the seven, its budget and alerts, and the runbooks."""
 
 import re
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date
 
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
-from django.utils import timezone
 from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 
 from controlplane.core.permissions import Action
-from controlplane.kernel.histogram import Histogram
 from controlplane.kernel.objectives.counting import STAGE
 from controlplane.slos import selectors, services
 from controlplane.slos.channels.words import alert_runbook, sentence
@@ -26,7 +24,6 @@ from controlplane.slos.duties import (
 from controlplane.slos.learning import REQUESTS_MIN
 from controlplane.slos.models import EVERYONE, NOBODY, Alert, Duty, StageOwner
 from controlplane.slos.runbooks import runbook_path, runbook_slugs, runbook_text
-from controlplane.telemetry.selectors import SeriesQuery, series_whole
 from frontend.shared import formats
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.forms import changes
@@ -62,15 +59,12 @@ def _inline(text: str) -> str:
     return _STRESS.sub(r"<em>\1</em>", _CODE.sub(r"<code>\1</code>", escape(text)))
 
 
-SHOWN = timedelta(hours=1)
-STEP_S = 300
 MS_MAX = 3_600_000
-P95 = 95
 
 
 @dataclass(frozen=True)
 class OwnedStage:
-    """One row: the stage, its owner, and its 95th percentile of the last hour."""
+    """One row: the stage, its owner, and what fires on it. Its times are on *Overview*."""
 
     number: int
     name: str
@@ -78,10 +72,6 @@ class OwnedStage:
     owner: StageOwner
     team: str
     budget_ms: str
-    p95: str
-    few: bool
-    count: int
-    over: bool | None
     runbook: str
     alerts: list[Alert]
     duties: list[DutyNow]
@@ -94,7 +84,6 @@ def stages(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         "sets": viewer.may(Action.SLO_INSTALLATION),
         "runbooks": runbook_slugs(),
         "duties": [(one, one) for one in Duty.values],
-        "now": timezone.now(),
         "learned_after": REQUESTS_MIN,
     }
     return show(request, viewer, "stages", "stages/list.html", context)
@@ -154,26 +143,17 @@ def runbook(request: HttpRequest, viewer: Viewer, slug: str) -> HttpResponse:
 
 def _rows(viewer: Viewer) -> list[OwnedStage]:
     owners, duties = selectors.stage_owners(), duties_now()
-    times = _times(viewer)
     alerts = selectors.stage_alerts(
         actor=viewer.user, organizations=[viewer.organization.id, EVERYONE]
     )
     return [
-        _row(number, owners[name], times.get(name), alerts.get(f"{STAGE}{name}", []), duties[name])
+        _row(number, owners[name], alerts.get(f"{STAGE}{name}", []), duties[name])
         for number, name in enumerate(STAGE_NAMES, start=1)
     ]
 
 
-def _row(
-    number: int,
-    owner: StageOwner,
-    found: Histogram | None,
-    alerts: list[Alert],
-    duties: list[DutyNow],
-) -> OwnedStage:
+def _row(number: int, owner: StageOwner, alerts: list[Alert], duties: list[DutyNow]) -> OwnedStage:
     name = owner.stage
-    slow = found.percentile(P95 / 100) if found else None
-    few = found is None or formats.few(P95, found.count)
     return OwnedStage(
         number=number,
         name=name,
@@ -181,28 +161,10 @@ def _row(
         owner=owner,
         team="" if owner.team == NOBODY else owner.team,
         budget_ms=f"{owner.budget_us / formats.US_PER_MS:g}",
-        p95=formats.milliseconds(slow),
-        few=few,
-        count=found.count if found else 0,
-        over=None if few or slow is None or not owner.judges else slow > owner.budget_us,
         runbook=runbook_path(owner.runbook),
         alerts=alerts,
         duties=duties,
     )
-
-
-def _times(viewer: Viewer) -> dict[str, Histogram]:
-    now = timezone.now()
-    query = SeriesQuery(
-        organization=viewer.organization.id,
-        start=now - SHOWN,
-        end=now,
-        step_s=STEP_S,
-        everyone=STAGE_NAMES,
-        own=(),
-        gauges=(),
-    )
-    return series_whole(query)
 
 
 def _microseconds(text: str) -> int:
