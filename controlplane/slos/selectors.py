@@ -17,11 +17,13 @@ from controlplane.kernel.spans import STAGES
 from controlplane.slos import models
 from controlplane.slos.marks import MARKS_MAX, Mark, marks_between
 from controlplane.slos.runbooks import runbook_of
-from controlplane.slos.services import changing, seeing
+from controlplane.slos.services import OBJECTIVES_MAX, changing, seeing
 from controlplane.slos.standings import STEP_DAY, STEP_HOUR, ObjectiveStatus, floor, standings
 from controlplane.tenants.access import allows
 
 ALERTS_SHOWN_MAX = 50
+# An objective has one of each of three severities at most.
+ALERTS_FIRING_MAX = 3 * OBJECTIVES_MAX
 DELIVERIES_SHOWN_MAX = 50
 # As many as days are kept of, each whole.
 MONTHS_SHOWN = 13
@@ -113,6 +115,13 @@ def alert_list(*, actor: Actor, organization: UUID) -> list[models.Alert]:
         rows = models.Alert.objects.filter(organization=organization).select_related("objective")
         found = rows.prefetch_related("deliveries").order_by("-created_at")[:ALERTS_SHOWN_MAX]
         return list(found)
+
+
+def alerts_firing(*, actor: Actor, organization: UUID) -> list[models.Alert]:
+    """Those that have not recovered, newest first, however long ago they began."""
+    with seeing(actor, organization):
+        rows = models.Alert.objects.filter(organization=organization, recovered_at=None)
+        return list(rows.select_related("objective").order_by("-created_at")[:ALERTS_FIRING_MAX])
 
 
 def alert_get(*, actor: Actor, organization: UUID, alert_id: UUID) -> models.Alert:

@@ -134,8 +134,8 @@ def runbook(request: HttpRequest, viewer: Viewer, slug: str) -> HttpResponse:
     firing = [
         (one, sentence(one, one.state))
         for organization in seen
-        for one in selectors.alert_list(actor=viewer.user, organization=organization)
-        if one.recovered_at is None and alert_runbook(one) == slug
+        for one in selectors.alerts_firing(actor=viewer.user, organization=organization)
+        if alert_runbook(one) == slug
     ]
     context = {"title": title_of(text), "text": to_html(text), "owners": owners, "firing": firing}
     return show(request, viewer, "stages", "stages/runbook.html", context)

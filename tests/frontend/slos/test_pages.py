@@ -14,9 +14,9 @@ from django.test import Client
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.permissions import organization_scope
 from controlplane.kernel.ids import public_id
-from controlplane.slos import evaluate, services
+from controlplane.slos import evaluate, selectors, services
 from controlplane.slos.channels.delivery import signing_secret
-from controlplane.slos.models import EVERYONE, Channel, Objective
+from controlplane.slos.models import EVERYONE, Alert, Channel, Objective
 from controlplane.slos.runbooks import runbook_slugs
 from controlplane.tenants.models import User
 from tests.support.objectives import count, draft
@@ -76,11 +76,15 @@ def test_an_objective_is_made_changed_and_ended_by_its_forms(cast: Cast, alice: 
     assert alice.get(address).status_code == 404
 
 
-def test_staff_see_the_installation_and_its_alerts(cast: Cast, alice: Client) -> None:
+def test_staff_see_the_installation_and_its_alerts(
+    cast: Cast, alice: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = services.objective_create(
         actor=OPERATOR, organization=EVERYONE, draft=draft(shed_priority=0)
     )
     now = datetime.now(UTC)
+    with organization_scope([EVERYONE]):
+        Objective.objects.update(created_at=now - timedelta(minutes=1))
     for back in range(40):
         at = now - timedelta(minutes=back)
         count(made, at, good=0 if back < 10 else 100, total=100)
@@ -94,6 +98,12 @@ def test_staff_see_the_installation_and_its_alerts(cast: Cast, alice: Client) ->
     assert float(rows[0]["Burn rate 1 h"]) == pytest.approx(25.0)
     burn = list(csv.reader(StringIO(page(alice, f"/slos/{made.id.hex}.csv"))))
     assert burn[-1][1] == "-2400"
+    # It is told however many have begun, and recovered, since.
+    gone = Alert(organization=EVERYONE, objective=made, severity="page", state="recovered")
+    gone.created_at = gone.recovered_at = now + timedelta(minutes=1)
+    monkeypatch.setattr(selectors, "ALERTS_SHOWN_MAX", 1)
+    with organization_scope([EVERYONE]):
+        gone.save()
     runbook = page(alice, f"/runbooks/{made.runbook}")
     assert "Firing since" in runbook and "times as fast as it may" in runbook
     assert f"/slos/{public_id('objective', made.id)}?alert=" in runbook
