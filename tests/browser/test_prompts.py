@@ -58,7 +58,14 @@ def test_a_template_is_written_in_fields_by_keyboard(
         page.get_by_label("Type").last.select_option(kind)
     page.get_by_label("Most", exact=True).nth(1).fill("90")
     page.get_by_label("Default", exact=True).nth(1).fill("20")
-    page.get_by_label("Choices, by commas").last.fill("dry, warm")
+    choices = page.get_by_label("Choices, one per line").last
+    choices.fill("wrong")
+    page.get_by_label("Default", exact=True).last.fill("wrong")
+    # Of one type nothing is left for another.
+    for kind in ("integer", "choice"):
+        page.get_by_label("Type").last.select_option(kind)
+    expect(choices).to_have_value("")
+    choices.fill("dry, so\nwarm")
     page.get_by_label("Required").last.uncheck()
     fits(page)
     page.get_by_role("button", name="Save draft").press("Enter")
@@ -72,7 +79,12 @@ def test_a_template_is_written_in_fields_by_keyboard(
         "variables": [
             {"name": "question", "chars_max": 2000},
             {"name": "words", "type": "integer", "default": 20, "most": 90},
-            {"name": "tone", "type": "choice", "required": False, "choices": ["dry", "warm"]},
+            {
+                "name": "tone",
+                "type": "choice",
+                "required": False,
+                "choices": ["dry, so", "warm"],
+            },
         ],
     }
     remove = page.get_by_role("button", name="Remove")

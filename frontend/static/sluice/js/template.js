@@ -7,7 +7,7 @@ let body = {};
 // What a field says; undefined where it is as if it were not there.
 function said({ dataset: { part }, value, checked, type }, row) {
   if (part === "required") return checked ? undefined : false;
-  if (part === "choices") return value.split(",").map((each) => each.trim()).filter(Boolean);
+  if (part === "choices") return value.split("\n").map((each) => each.trim()).filter(Boolean);
   if (part === "content" || part === "name") return value;
   const whole = type === "number" || row.type === "integer";
   return value === "" ? undefined : whole && /^-?\d+$/.test(value) ? Number(value) : value;
@@ -17,7 +17,7 @@ function fill(element, row) {
   for (const field of element.querySelectorAll("[data-part]")) {
     const value = row[field.dataset.part];
     if (field.type === "checkbox") field.checked = value !== false;
-    else if (value !== undefined || field.tagName !== "SELECT") field.value = [value ?? ""].flat().join(", ");
+    else if (value !== undefined || field.tagName !== "SELECT") field.value = [value ?? ""].flat().join("\n");
   }
   for (const each of element.querySelectorAll("[data-of]")) each.hidden = each.dataset.of !== (row.type ?? "string");
 }
@@ -44,6 +44,11 @@ function change({ target, type }) {
   const rows = body[list.dataset.list] ??= [];
   let at = element ? [...list.children].indexOf(element) : rows.push(adds === "messages" ? { role: "user", content: "" } : { name: "" }) - 1;
   if (part) rows[at][part] = said(target, rows[at]);
+  if (part === "type") {
+    // Parts of another type are refused, and hidden.
+    for (const { dataset: { of }, control } of element.querySelectorAll("[data-of]")) if (of !== target.value) delete rows[at][control.dataset.part];
+    delete rows[at].default;
+  }
   const [row] = moves ? rows.splice(at, 1) : [];
   if (moves === "up") rows.splice(at = Math.max(0, at - 1), 0, row);
   source.value = JSON.stringify(body, null, 2);
