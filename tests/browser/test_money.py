@@ -114,7 +114,7 @@ def test_a_wallet_is_filled_and_a_large_grant_waits(site: Site, watch: Watch) ->
         page.get_by_label("Amount, USD").fill(amount)
         page.get_by_label("Reason").fill("bank transfer 17")
         page.get_by_role("button", name="Continue").click()
-        expect(page.get_by_role("status")).to_contain_text("is booked for the organization above")
+        expect(page.get_by_role("status")).to_contain_text("a second person's approval")
         page.get_by_role("button", name="Add funds").click()
         if amount == "250.00":
             # Other pays by invoice until now; what was typed stays.
