@@ -68,7 +68,7 @@ def wallet(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     budgets = budget_list(actor=viewer.user, organization=organization)
     context = {
         "wallet": wallet_get(**viewer.whose),
-        "tightest": min(budgets, key=lambda one: one.room, default=None),
+        "budget": next((one for one in budgets if one.scope == "organization"), None),
         "account": accounts.wallet(organization),
         "entries": entries.rows,
         "next": public_id("entry", entries.rows[-1].id) if entries.has_more else None,

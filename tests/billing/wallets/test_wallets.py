@@ -14,6 +14,8 @@ from django.test import override_settings
 
 from controlplane.billing.approvals.models import GrantKind, GrantState, WalletGrant
 from controlplane.billing.approvals.selectors import grant_get, grant_list, grants_pending
+from controlplane.billing.budgets.models import BudgetScope
+from controlplane.billing.budgets.services import budget_set
 from controlplane.billing.decisions.services import grant_approve, grant_refuse
 from controlplane.billing.ledger.accounts import wallet_id
 from controlplane.billing.wallets.selectors import wallet_entries, wallet_get
@@ -22,7 +24,7 @@ from controlplane.core.audit.entries import OPERATOR, Actor
 from controlplane.core.errors.body import Conflict
 from controlplane.core.models import uuid7
 from tests.support.money import rows
-from tests.support.people import Cast, make_cast, make_steve
+from tests.support.people import Cast, make_cast, make_steve, signed_in
 
 USD = 1_000_000_000
 
@@ -47,6 +49,17 @@ def give(
         form=form or uuid7(),
         becomes_prepaid=True,
     )
+
+
+def test_its_page_names_the_room_of_the_organizations_budget(cast: Cast) -> None:
+    give(cast, 10)
+    acme = cast.acme.id
+    budget_set(acme, cast.project.id, scope=BudgetScope.PROJECT, limit_nano=USD)
+    told = "the organization's has"
+    alice = signed_in(cast.alice)
+    assert told not in alice.get("/wallet").text
+    budget_set(acme, acme, scope=BudgetScope.ORGANIZATION, limit_nano=2 * USD)
+    assert f"{told} $2.00 left" in alice.get("/wallet").text
 
 
 def balance(cast: Cast) -> int | None:
