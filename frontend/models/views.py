@@ -211,6 +211,9 @@ def _price(request: HttpRequest, viewer: Viewer, offer: Offer) -> HttpResponse |
     draft, project = form.draft(), _project(viewer, form.cleaned_data["project"])
     later = form.cleaned_data["effective_from"]
     if "later" in request.POST:
+        if later is not None:
+            form.add_error("effective_from", "A draft takes effect when published; leave it blank.")
+            return _detail(request, viewer, offer, price=form)
         entry = PriceEntry(
             model=offer.model.name,
             organization=public_id("org", project.organization_id) if project else "",

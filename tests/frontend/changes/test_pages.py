@@ -149,6 +149,10 @@ def test_prices_are_drafted_from_a_models_page(cast: Cast) -> None:
     price = {"input_pico": "0.2", "cached_pico": "0.02", "output_pico": "0.8"}
     fields = {"act": "price", "looked": "1", "later": "1", **price}
     more = {"batch_permille": "1", "priority_permille": "1.5", "project": ""}
+    # A draft says nothing of when it begins.
+    dated = {**fields, **more, "effective_from": "2999-01-01T00:00"}
+    refused = stella.post("/catalog/act/small", dated)
+    assert refused.status_code == 422 and "takes effect when published" in refused.text
     made = stella.post("/catalog/act/small", {**fields, **more})
     assert made.status_code == 302 and made["Location"] == "/catalog/changes/1", made.content
     store([asked(cast, "small", cost_nano=24_240)])
