@@ -5,7 +5,7 @@ queries: a query read after its scope would find nothing.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
@@ -182,6 +182,18 @@ def project_shares(*, actor: Actor) -> list[Project]:
         return list(found.order_by("organization__name", "name", "id")[:PROJECTS_SHOWN_MAX])
 
 
+def project_counts(*, actor: Actor, besides: set[UUID]) -> tuple[int, int]:
+    """How many projects there are besides these, and of how many organizations they are."""
+    require(actor, Action.ROUTING_MANAGE)
+    projects = organizations = 0
+    for chunk in _chunks():
+        with organization_scope(chunk):
+            rows = Project.objects.exclude(id__in=besides)
+            projects += rows.count()
+            organizations += rows.values("organization").distinct().count()
+    return projects, organizations
+
+
 def project_share(*, actor: Actor, project_id: UUID, organization_id: UUID) -> Project:
     """One project of any organization; raises DoesNotExist."""
     require(actor, Action.ROUTING_MANAGE)
@@ -192,20 +204,23 @@ def project_share(*, actor: Actor, project_id: UUID, organization_id: UUID) -> P
 def project_names(*, actor: Actor, ids: Iterable[UUID]) -> dict[UUID, str]:
     """Those of the projects asked for that there are, each after its organization."""
     require(actor, Action.ROUTING_MANAGE)
-    wanted, found = set(ids), dict[UUID, str]()
-    last = UUID(int=0)
-    while len(found) < len(wanted):
-        rows = Organization.objects.filter(id__gt=last).order_by("id").values_list("id", flat=True)
-        chunk = list(rows[:ORGANIZATIONS_MAX])
-        if not chunk:
-            break
+    wanted, found, chunks = set(ids), dict[UUID, str](), _chunks()
+    while len(found) < len(wanted) and (chunk := next(chunks, None)):
         with organization_scope(chunk):
             named = Project.objects.filter(id__in=wanted).values_list(
                 "id", "organization__name", "name"
             )
             found.update({one: f"{home}{OF}{name}" for one, home, name in named})
-        last = chunk[-1]
     return found
+
+
+def _chunks() -> Iterator[list[UUID]]:
+    """Ids of all organizations, as many at a time as a scope may name."""
+    rows = Organization.objects.order_by("id").values_list("id", flat=True)
+    last = UUID(int=0)
+    while chunk := list(rows.filter(id__gt=last)[:ORGANIZATIONS_MAX]):
+        yield chunk
+        last = chunk[-1]
 
 
 def organizations_by_name(*, actor: Actor, names: Iterable[str]) -> dict[str, UUID]:

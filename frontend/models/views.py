@@ -4,6 +4,7 @@ A price is shown beside the one in force before it is published.
 """
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from django import forms
@@ -31,7 +32,7 @@ from controlplane.hosts.selectors import deployment_list
 from controlplane.kernel.ids import public_id
 from controlplane.routing.aliases import alias_add, alias_remove, aliases_of
 from controlplane.tenants.models import Project
-from controlplane.tenants.selectors import OF, project_shares
+from controlplane.tenants.selectors import OF, project_counts, project_shares
 from frontend.models.forms import (
     AliasForm,
     ModelForm,
@@ -229,7 +230,7 @@ def _price(request: HttpRequest, viewer: Viewer, offer: Offer) -> HttpResponse |
         looks = [
             Look(RATES[name], before.get(name), rate) for name, rate in rates_of(draft).items()
         ]
-        whose = _project_name(project) if project else _all_words(viewer, offer)
+        whose = _project_name(project) if project else _all_words(viewer, offer, later)
         return _detail(request, viewer, offer, price=form, looks=looks, whose=whose, later=later)
 
     def publish() -> PriceVersion:
@@ -247,16 +248,15 @@ def _price(request: HttpRequest, viewer: Viewer, offer: Offer) -> HttpResponse |
     return None
 
 
-def _all_words(viewer: Viewer, offer: Offer) -> str:
-    """Who pays the price of all."""
-    versions, now = price_list_all(actor=viewer.user, model=offer.model), timezone.now()
+def _all_words(viewer: Viewer, offer: Offer, later: datetime | None) -> str:
+    """Who pays the price of all, from then on."""
+    versions, at = price_list_all(actor=viewer.user, model=offer.model), later or timezone.now()
     own = {
         one.project_id for one in versions
-        if version_in_force(versions, project_id=one.project_id, at=now)
+        if one.project_id and version_in_force(versions, project_id=one.project_id, at=at)
     }  # fmt: skip
-    paying = [one for one in project_shares(actor=viewer.user) if one.id not in own]
-    number = len({one.organization_id for one in paying})
-    return f"the {len(paying)} projects of {number} organizations that have no price of their own"
+    paying, number = project_counts(actor=viewer.user, besides=own)
+    return f"the {paying} projects of {number} organizations that have no price of their own"
 
 
 def _paid(viewer: Viewer, offer: Offer, project: Project | None) -> dict[str, int]:

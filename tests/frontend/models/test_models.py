@@ -15,6 +15,7 @@ from controlplane.connections.models import Connection, ConnectionModel
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.hosts.models import Deployment
 from controlplane.kernel.ids import public_id
+from controlplane.tenants import selectors
 from controlplane.tenants.selectors import project_shares
 from tests.support.people import Cast, make_cast, signed_in
 from tests.support.rules import make_models
@@ -170,20 +171,32 @@ def test_a_price_for_one_project_is_compared_with_what_that_pays(cast: Cast) -> 
     assert staff.post("/catalog/act/tiny", mine | {"project": "none"}).status_code == 404
 
 
-def test_a_price_may_begin_later_and_tells_whom_it_is_for(cast: Cast) -> None:
+def test_a_price_may_begin_later_and_tells_whom_it_is_for(
+    cast: Cast, monkeypatch: pytest.MonkeyPatch
+) -> None:
     staff, before = signed_in(cast.stella), _versions()
     later = {"act": "price", "effective_from": "2999-01-01T00:00", **USD, **TIMES}
     look = _act(staff, "tiny", **later)
     assert "2999-01-01 00:00:00" in look and 'value="2999-01-01T00:00"' in look
+    draft = "Add to a draft"
+    assert draft not in look and draft in _act(staff, "tiny", **later | {"effective_from": ""})
     projects = Counter(one.organization_id for one in project_shares(actor=OPERATOR))
-    assert f"the {projects.total()} projects of {len(projects)} organizations" in look
+    told = f"the {projects.total()} projects of {len(projects)} organizations"
+    assert told in look
+    # However many a list shows, and a scope names.
+    monkeypatch.setattr(selectors, "PROJECTS_SHOWN_MAX", 1)
+    monkeypatch.setattr(selectors, "ORGANIZATIONS_MAX", 1)
+    assert told in _act(staff, "tiny", **later)
+    monkeypatch.undo()
     assert "applies from 2999-01-01 00:00:00 UTC on" in _act(staff, "tiny", looked="1", **later)
     assert len(_versions()) == len(before) + 1
     past = later | {"looked": "1", "effective_from": "2001-01-01T00:00"}
     assert "cannot take effect in the past" in _act(staff, "tiny", **past)
     mine = {"act": "price", "project": str(cast.project.id), "looked": "1", **USD, **TIMES}
-    _act(staff, "tiny", **mine)
+    _act(staff, "tiny", **mine | {"effective_from": "2998-01-01T00:00"})
+    # Its own price begins before the one of all does, but not now.
     assert f"the {projects.total() - 1} projects of " in _act(staff, "tiny", **later)
+    assert told in _act(staff, "tiny", **later | {"effective_from": ""})
 
 
 def test_a_purchase_price_counts_from_today(cast: Cast) -> None:
