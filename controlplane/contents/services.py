@@ -73,7 +73,7 @@ def contents_configure(*, actor: Actor, project: Project, keeping: Keeping) -> P
     """Set what a project keeps, and the roles that may read it.
 
     0 days destroys its key, so that nothing kept can be read from then on; a job drops the rows.
-    Comments of ratings go with it.
+    Comments of ratings go with it; who may read them may change without that.
     """
     require(actor, Action.CONTENT_MANAGE, project.organization_id)
     roles = set(keeping.readers)
@@ -93,7 +93,7 @@ def contents_configure(*, actor: Actor, project: Project, keeping: Keeping) -> P
         for name, value in wanted.items():
             setattr(project, name, value)
         project.save(update_fields=[*wanted, "content_key"])
-        if not keeping.days:
+        if not keeping.days and (before["keeps_days"] or before == wanted):
             _comments(project).update(comment="")
         audit_record(
             actor, "content.configure", subject=project, detail=wanted, changed=(before, wanted)

@@ -42,7 +42,12 @@ LARGEST_PLACE = len(SIZE_CLASSES) - 1
 
 
 class SharedSizes(Protocol):
-    """What all gateways remember, of late and within a bound."""
+    """What all gateways remember, of late and within a bound.
+
+    `link_number` is another with each connection: what was told by an earlier one may be lost.
+    """
+
+    link_number: int
 
     async def look(self, digests: Sequence[bytes]) -> list[SizeClass | None] | None:
         """The class noted under each, or None; None for all where nobody can be asked."""
@@ -75,8 +80,8 @@ class SizeMemory:
 
     def __init__(self, shared: SharedSizes | None = None) -> None:
         self._shared = shared
-        # With the time that each is good for, and whether others were told.
-        self._served: OrderedDict[bytes, tuple[SizeClass, float, bool]] = OrderedDict()
+        # With the time that each is good for, and by which link others were told.
+        self._served: OrderedDict[bytes, tuple[SizeClass, float, int]] = OrderedDict()
 
     def note(
         self,
@@ -87,9 +92,9 @@ class SizeMemory:
         tell: bool = True,
     ) -> None:
         """It was answered, or its client left during the answer; or the answer was rated down."""
-        told = self._shared is not None and (
-            not tell or self._shared.note(digest, served, within_s)
-        )
+        told = 0
+        if self._shared is not None and (not tell or self._shared.note(digest, served, within_s)):
+            told = self._shared.link_number
         self._served[digest] = served, monotonic_s() + within_s, told
         self._served.move_to_end(digest)
         if len(self._served) > REMEMBERED_MAX:
@@ -123,11 +128,12 @@ class SizeMemory:
         if found is None:
             return False
         before = [self.served(digest) for digest in digests]
-        for digest, served in zip(digests, found, strict=True):
+        for digest, known, served in zip(digests, before, found, strict=True):
+            if known is not None and self._served[digest][2] != self._shared.link_number:
+                continue
+            self._served.pop(digest, None)
             if served is not None:
                 self.note(digest, served, tell=False)
-            elif self._served.get(digest, ("", 0.0, False))[2]:
-                del self._served[digest]
         return before != [self.served(digest) for digest in digests]
 
 

@@ -107,12 +107,10 @@ def capacity_read(*, actor: Actor, start: datetime, end: datetime) -> list[Measu
 
 
 def _able(view: PoolView, parts: dict[str, float], used: dict[str, UsageSum]) -> PoolView:
-    """With those nodes alone that serve the model asked for most: others carry none of its load."""
-    asked = {model: part * used[model].requests for model, part in parts.items() if model in used}
-    if not asked:
-        return view
-    busiest = max(asked, key=lambda model: asked[model])
-    return replace(view, nodes=[node for node in view.nodes if busiest in node.serves])
+    """With those nodes alone that serve a model which was asked for: others carry no load."""
+    asked = {model for model, part in parts.items() if part and model in used}
+    able = [node for node in view.nodes if asked & set(node.serves)]
+    return replace(view, nodes=able) if able else view
 
 
 def whole_hours(days: int, now: datetime) -> tuple[datetime, datetime]:

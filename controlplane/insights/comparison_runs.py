@@ -31,7 +31,7 @@ from controlplane.tenants.services import playground_token_create
 SECONDS, REQUESTS_MAX = 15, 12
 # All of it: its token is good for no longer. Where its web process has died, another comparison
 # waits for the rest of this, and of the grace that ends it.
-RUN_S_MAX, GRACE_S = 600, 30
+RUN_S_MAX, GRACE_S = 600, 60
 SAID_S, SAID_CHARS_MAX = 86_400, 500
 SCHEMES = {"ws": "http", "wss": "https"}
 _RUNNING, _SAID = "sluice:comparison:running", "sluice:comparison:said"
@@ -49,6 +49,7 @@ def comparison_start(
     token = playground_token_create(actor=actor, project=project, models=set(models))
     argv = [sys.executable, "-m", "controlplane", "compare", "--large", models[0]]
     argv += ["--small", models[1], "--seconds", str(SECONDS), "--requests", str(requests)]
+    urls = [*_gateways(), url]
     try:
         with connect_redis() as shared:
             alone = shared.set(_RUNNING, 1, ex=RUN_S_MAX + GRACE_S, nx=True)
@@ -58,8 +59,7 @@ def comparison_start(
         raise ValidationError({"project": "Redis does not answer. Try again shortly."}) from error
     if not alone:
         raise ValidationError({"project": "A comparison is running already."})
-    work = [[*_gateways(), url], argv, token]
-    Thread(target=_run, args=work, name="comparison", daemon=True).start()
+    Thread(target=_run, args=[urls, argv, token], name="comparison", daemon=True).start()
 
 
 def comparison_state() -> tuple[bool, str]:
@@ -103,6 +103,8 @@ def _run(urls: list[str], argv: list[str], token: str) -> None:
             failed = lines[-1] if lines else f"It ended with status {run.returncode}."
     except subprocess.TimeoutExpired:
         failed = f"It was not done within {RUN_S_MAX} s."
+    except Exception as error:  # Process edge: whoever waits for it is told.
+        failed = f"It could not be started: {error}"
     finally:
         with suppress(redis.RedisError), connect_redis() as shared:
             shared.set(_SAID, failed[:SAID_CHARS_MAX], ex=SAID_S)

@@ -140,6 +140,7 @@ class Elsewhere:
         self.known: dict[bytes, SizeClass] = {}
         self.looks = 0
         self.deaf = False
+        self.link_number = 1
 
     async def look(self, digests: Sequence[bytes]) -> list[SizeClass | None]:
         self.looks += 1
@@ -183,6 +184,10 @@ async def test_what_others_could_not_be_told_is_remembered_here() -> None:
     assert choice(plan(ask(), here)).by == "retry"
     here.ended(first)
     shared.known.clear()
+    # Told by a link that is gone, it may be lost.
+    shared.link_number += 1
+    assert not await here.learn(first)
+    shared.link_number -= 1
     assert await here.learn(first)
     assert choice(plan(ask(), here)).by == "classifier"
 

@@ -34,6 +34,7 @@ class RedisSizes:
         self._busy = False
         self._looks: list[Look] = []
         self._notes: dict[bytes, tuple[int, int]] = {}
+        self.link_number = 0
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -104,4 +105,5 @@ class RedisSizes:
 
     async def _serve(self, link: RedisLink) -> None:
         self._link = link
+        self.link_number += 1
         await link.closed

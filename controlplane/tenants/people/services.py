@@ -236,9 +236,9 @@ def invitation_accept(*, token: str, user: User) -> Organization:
         held, made = Membership.objects.select_for_update().get_or_create(
             organization=organization, user=user, defaults={"role": invitation.role}
         )
-        ranks = [role.value for role in Role]
-        # What a group gave goes with it; what a person gave stays. A higher role is not lowered.
-        if not made and held.issuer and ranks.index(invitation.role) <= ranks.index(held.role):
+        adds = not MATRIX[Role(invitation.role)] < MATRIX[Role(held.role)]
+        # What a group gave goes with it; what a person gave stays, unless a group gives all of it.
+        if not made and held.issuer and adds:
             held.role, held.issuer = invitation.role, ""
             held.save(update_fields=["role", "issuer"])
         accounts.member_links_end(user)

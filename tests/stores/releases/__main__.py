@@ -111,22 +111,22 @@ def passes(version: str, variables: dict[str, str], tests: tuple[str, ...]) -> b
     )  # fmt: skip
     if done.returncode:
         print(done.stdout, done.stderr)
-    print(f"{version}: {done.stdout.strip().splitlines()[-1]}", flush=True)
+    print(f"{version}: {(done.stdout.strip() or 'nothing ran').splitlines()[-1]}", flush=True)
     return done.returncode == 0
 
 
 def main(names: list[str]) -> int:
-    """Those whose version begins with one of the names, or all."""
-    failed = False
-    for each in POSTGRES:
-        with postgres(each) as (version, variables):
+    """Those whose version begins with one of the names, or all; 1 also where none does."""
+    passed = []
+    asked = [(postgres(each), ASKING_POSTGRES) for each in POSTGRES]
+    asked += [(redis(each), ASKING_REDIS) for each in REDIS]
+    for release, tests in asked:
+        with release as (version, variables):
             if version.startswith(tuple(names or [""])):
-                failed |= not passes(version, variables, ASKING_POSTGRES)
-    for release in REDIS:
-        with redis(release) as (version, variables):
-            if version.startswith(tuple(names or [""])):
-                failed |= not passes(version, variables, ASKING_REDIS)
-    return failed
+                passed.append(passes(version, variables, tests))
+    if not POSTGRES or not passed:
+        print(f"No release was found of: {', '.join(names) or 'PostgreSQL'}.")
+    return not (POSTGRES and passed and all(passed))
 
 
 if __name__ == "__main__":
