@@ -147,7 +147,7 @@ def test_s4_the_worksheet_is_filled_in_from_what_was_measured(product: Product) 
     assert crowded["uses"][0]["used"] > 1 and crowded["nodes_needed"] > filled["nodes_needed"]
     page = page_of(product, f"/insights/capacity?days=1&pool={POOL}")
     assert page.status_code == 200 and all(
-        words in page.text for words in ("breaks first", "GPU-hours per region", "local")
+        words in page.text for words in ("Bottleneck", "GPU-hours per region", "local")
     )
 
 

@@ -25,13 +25,13 @@ DEBIAN = STORES / "debian/usr"
 POSTGRES = sorted((FETCHED / "node_modules").glob("postgres-*/native"))
 PROCESSES = os.environ.get("TEST_PROCESSES", "4")
 # All migrations run on each before the first of these.
-ASKING_POSTGRES = (
+ASKING_POSTGRES: tuple[str, ...] = (
     "billing/budgets", "billing/invoices", "billing/ledger", "billing/payments",
     "billing/reversals", "billing/verification", "billing/wallets", "bridge/money",
     "bridge/postgres", "bridge/record", "core/test_audit_chain.py", "core/test_database_roles.py",
     "embedded/test_servers_fixture.py", "quotas", "telemetry", "tenants/test_isolation.py",
 )  # fmt: skip
-ASKING_REDIS = (
+ASKING_REDIS: tuple[str, ...] = (
     "bridge/limits", "bridge/process", "composed/test_dials.py", "contracts/test_limiter.py",
     "core/test_lives.py", "core/test_throttles.py", "embedded/test_redis_server.py",
     "embedded/test_servers_fixture.py", "faults/test_redis.py", "quotas",
