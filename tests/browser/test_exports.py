@@ -56,7 +56,7 @@ def test_a_month_that_runs_tells_what_is_not_in_its_file(site: Site, watch: Watc
     page.goto("/exports")
     month = page.get_by_label("Month")
     month.select_option(index=0)
-    page.get_by_label("What").select_option(label="Usage by hour")
+    page.get_by_label("Type").select_option(label="Usage by hour")
     page.get_by_role("button", name="Create export").click()
     elsewhere(_work)
     row = page.locator("#export-rows tbody tr").first

@@ -169,7 +169,7 @@ def test_rules_with_classes_are_checked_and_told_in_words() -> None:
     assert ("rules[0].steps[0].targets[0].size_class", False) in found(wrong)
     (row,) = rule_rows(read_rules([AUTO | {"shadow_class": "large"}]), {})
     assert row.steps[0] == "small: small or large: large, waits up to 30 s"
-    assert row.more == ["shadow always large, the choice is recorded"]
+    assert row.more == ["shadow always large; the choice is recorded"]
 
 
 def test_a_choice_is_told_in_a_line() -> None:
