@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import uuid
 from collections.abc import Iterable, Iterator
@@ -31,15 +32,6 @@ REQUESTS = 360
 PRICE = Price(version=1, input_pico=150_000, cached_pico=15_000, output_pico=600_000)
 SAMPLES_A_REQUEST = 4
 HOLD_NANO = 2_000_000
-RECEIPT = (
-    b'{"rule":"direct","node":"node-1","why":"node-1 had 192 of 612 prompt tokens cached and the'
-    b' lowest expected cost","index":"exact","available_tokens":224,"predicted_cached_tokens":192,'
-    b'"candidates":[{"node":"node-1","cached_tokens":192,"queued_tokens":0,"active":3,'
-    b'"cost_ms":14.2},{"node":"node-2","cached_tokens":0,"queued_tokens":512,"active":1,'
-    b'"cost_ms":61.75}],"miss":{"cause":"timestamp","missed_tokens":400,"avoidable_tokens":384,'
-    b'"block":6,"token":197,"cost_nano":51840,"prefill_ms":31.4,"around":{"before":"You help guests'
-    b' of the hotel. It is ","was":"09:58:12","now":"10:04:47","after":". Answer briefly"}}}'
-)
 REFUSED = (
     b'{"limit":{"kind":"requests","scope":"project","limit":60,"retry_after_ms":740,'
     b'"reset_ms":59740}}'
@@ -117,7 +109,7 @@ def _record(
         inter_token_us=[gap_us] * max(0, output - 1),
         cost_nano=0 if failed else charge_nano(PRICE, counts),
         spans=_spans_refused() if failed else spans,
-        receipt=(REFUSED if status == LIMITED else b"") if failed else RECEIPT,
+        receipt=(REFUSED if status == LIMITED else b"") if failed else _receipt(prompt, cached),
         safety="",
     )
 
@@ -135,6 +127,28 @@ def _spans_refused() -> bytes:
         if span.layer != "arrival":
             starts[span.index], lengths[span.index] = span.index * 40, 300 if span.layer else 1_350
     return pack_spans(starts, lengths)
+
+
+def _receipt(prompt: int, cached: int) -> bytes:
+    """Why it went where it did, as its figures say."""
+    missed, nodes = prompt - cached, ("node-1", cached, 0, 3, 14.2), ("node-2", 0, 512, 1, 61.75)
+    names = ("node", "cached_tokens", "queued_tokens", "active", "cost_ms")
+    around = {
+        "before": "You help guests of the hotel. It is ", "was": "09:58:12", "now": "10:04:47",
+        "after": ". Answer briefly",
+    }  # fmt: skip
+    told = {
+        "rule": "direct", "node": "node-1", "index": "exact", "predicted_cached_tokens": cached,
+        "why": f"node-1 had {cached} of {prompt} prompt tokens cached and the lowest expected cost",
+        "available_tokens": min(prompt, cached + 32),
+        "candidates": [dict(zip(names, each, strict=True)) for each in nodes],
+        "miss": {
+            "cause": "timestamp", "missed_tokens": missed, "avoidable_tokens": missed * 9 // 10,
+            "block": cached // 32, "token": cached + 5, "cost_nano": missed * 135,
+            "prefill_ms": round(missed * 0.08, 1), "around": around,
+        },
+    }  # fmt: skip
+    return json.dumps(told, separators=(",", ":")).encode()
 
 
 def _spans(
