@@ -131,7 +131,8 @@ def _spans_refused() -> bytes:
 
 def _receipt(prompt: int, cached: int) -> bytes:
     """Why it went where it did, as its figures say."""
-    missed, nodes = prompt - cached, ("node-1", cached, 0, 3, 14.2), ("node-2", 0, 512, 1, 61.75)
+    missed = prompt - cached
+    nodes = ("node-1", cached, 0, 3, 14.2), ("node-2", 0, 512, 1, 61.75)
     names = ("node", "cached_tokens", "queued_tokens", "active", "cost_ms")
     around = {
         "before": "You help guests of the hotel. It is ", "was": "09:58:12", "now": "10:04:47",

@@ -30,6 +30,7 @@ from frontend.shared.navigation import NAVIGATION
 from tests.browser.site import Site, elsewhere, report_hosts
 from tests.browser.watch import DESK, PHONE, Watch
 from tests.support.fleet import MODEL
+from tests.support.money import rows
 from tests.support.rules import generates
 
 FOLDER = Path(__file__).parents[2] / "docs" / "screenshots"
@@ -41,6 +42,11 @@ WARM_MS = 8_000
 ANSWER_S_MAX = 30.0
 # Pages that tell more with a longer range than their own.
 RANGED = frozenset({"overview", "latency", "cache", "requests", "explore", "insights"})
+# One that has something to explain.
+SLOW = (
+    "SELECT request FROM request_records WHERE node = 'node-1'"
+    " AND started_at > now() - interval '30 minutes' ORDER BY total_us DESC LIMIT 1"
+)
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +116,7 @@ def _paths(site: Site) -> dict[str, str]:
         "comparison": reverse("comparison"),
         "runbooks": reverse("runbooks"),
         "prompt_version": reverse("prompt_version", args=["greeting", 1]),
-        "request": reverse("request", args=[site.requests[-4]]),
+        "request": reverse("request", args=rows(SLOW)[0]),
         "key": reverse("key", args=[site.key.key.id]),
         "account": reverse("account"),
         "explore": reverse("explore") + "?range=6h&by=prompt_bucket&then=status&measure=ttft",
