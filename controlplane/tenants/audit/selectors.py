@@ -113,9 +113,9 @@ def _matching(wanted: AuditFilter) -> QuerySet[AuditEntry]:
     if wanted.action:
         rows = rows.filter(action__startswith=wanted.action)
     if wanted.subject:
-        subject = _id(wanted.subject)
+        subject, kind = _id(wanted.subject), wanted.subject.replace(" ", "")
         rows = rows.filter(
-            **({"subject_id": subject} if subject else {"subject_type__iexact": wanted.subject})
+            **({"subject_id": subject} if subject else {"subject_type__iexact": kind})
         )
     if wanted.start:
         rows = rows.filter(created_at__gte=wanted.start)

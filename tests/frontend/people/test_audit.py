@@ -65,6 +65,7 @@ def test_search_paging_and_the_empty_answer(cast: Cast) -> None:
     (older,) = re.findall(r'href="(/audit\?[^"]+)">Older', first)
     second = text_of(alice.get(older.replace("&amp;", "&")))
     assert second.count('<th scope="row"') == 3 and "Older" not in second
+    assert "API key: create" in text_of(alice.get("/audit", {"subject": "API key"}))
     assert "No change matches" in text_of(alice.get("/audit", {"actor": "nobody"}))
     assert "from: Must be a date" in text_of(alice.get("/audit", {"from": "x"}))
     assert "That page does not exist" in text_of(alice.get("/audit", {"after": "x"}))
