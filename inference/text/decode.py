@@ -40,10 +40,7 @@ class TokenDecoder:
         text = ""
         for token in tokens:
             if token in self._kept:
-                if self._pending:
-                    text += self.close()
-                    self._stream = DecodeStream(skip_special_tokens=True)
-                text += self._kept[token]
+                text += self.close() + self._kept[token]
                 continue
             part = self._stream.step(self._tokenizer, token)
             if part is None:
@@ -56,8 +53,11 @@ class TokenDecoder:
 
     def close(self) -> str:
         """What an end in the middle of a character leaves: replacement characters."""
-        rest = self._tokenizer.decode(self._pending, skip_special_tokens=True)
+        if not self._pending:
+            return ""
+        rest: str = self._tokenizer.decode(self._pending, skip_special_tokens=True)
         self._pending.clear()
+        self._stream = DecodeStream(skip_special_tokens=True)
         return rest
 
 

@@ -81,3 +81,11 @@ def test_any_tokens_at_all(tokens: list[int]) -> None:
     text = decoder.feed(tokens) + decoder.close()
     whole = TOKENIZER.decode(tokens)
     assert text.replace(REPLACEMENT, "") == whole.replace(REPLACEMENT, "")
+
+
+def test_a_decoder_that_was_closed_begins_anew() -> None:
+    tokens = TOKENIZER.encode("a𝄞", add_special_tokens=False).ids
+    decoder = TokenDecoder(TOKENIZER)
+    decoder.feed(tokens[:-1])
+    decoder.close()
+    assert decoder.feed(tokens) + decoder.close() == "a𝄞"
