@@ -33,6 +33,7 @@ from controlplane.gateway.nodes.peers import cap_probing, eject_slow
 from controlplane.gateway.nodes.reports import JobTickets, LateReports, OnReport
 from controlplane.gateway.nodes.stream import JobStream
 from controlplane.gateway.ports import FleetPort, LedgerAway, NodeIdentity, Orders
+from controlplane.kernel.tasks import end
 from inference.contract import frames
 from inference.contract.places import GatewayAddress, takes
 from inference.contract.replay import Resume
@@ -181,9 +182,7 @@ class Fleet:
         if self._ticker is not None:
             self._ticker.cancel()
             self._ticker = None
-        if self._checking is not None:
-            self._checking.cancel()
-            await asyncio.wait([self._checking])
+        await end(self._checking)
         for link in self._all_links():
             link.close(CLOSE_GOING_AWAY, "the gateway is going away")
         await self.reports.close()
